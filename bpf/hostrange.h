@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the BPF programs and the loader say to each other. Plain C, fixed-width fields, no implicit padding.
+ * In BPF, vmlinux.h or linux/types.h must come first; in C++, <linux/types.h> serves.
+ */
+#ifndef HOSTRANGE_H
+#define HOSTRANGE_H
+
+#define HOSTRANGE_MAX_DEPTH 128 /* open scopes of one thread; deeper ones are counted as overflow */
+#define HOSTRANGE_TREE_SCOPES 128 /* finished scopes buffered per thread before a part of the tree is committed */
+
+/* One site as the programs see it; index in the map "sites" = attach cookie. */
+struct hostrange_site {
+	__u32 range;
+	__s32 stack_adjust; /* bytes: stack pointer at the site + stack_adjust = stack pointer at the function's entry */
+	__u32 flags; /* HOSTRANGE_SITE_* */
+	__u32 reserved;
+};
+
+/* The function goes on in another one that will return for it: the scope stays open until an exit at the same stack
+ * pointer is seen. */
+#define HOSTRANGE_SITE_TAIL_JUMP 1u
+
+/*
+ * Counters of one site on one CPU; one cache line. They count at the site that opened the scope, but for `orphans`.
+ * entries = exits + by_exception + abandoned + open, always.
+ */
+struct hostrange_site_counters {
+	__u64 entries; /* scopes opened */
+	__u64 exits; /* scopes that ended by an exit site */
+	__u64 by_exception; /* scopes ended by an exception that has been caught below them */
+	__u64 abandoned; /* scopes whose frame vanished otherwise: longjmp, thread exit, exec, missed return */
+	__u64 overflow; /* hits that opened no scope, the thread's stack of scopes being full */
+	__u64 lost; /* scopes that ended by an exit site but whose record found no room in the ring */
+	__u64 orphans; /* hits of this exit site that found no scope to end */
+	__u64 total_ns; /* sum of the inclusive raw time of `exits` */
+};
+
+/* How a scope ended. */
+enum hostrange_ending {
+	HOSTRANGE_ENDED_BY_EXIT = 0,
+	HOSTRANGE_ENDED_BY_EXCEPTION = 1,
+	HOSTRANGE_ENDED_ABANDONED = 2,
+};
+
+/* A finished scope. Scopes stand in the order in which they ended: children before their parent. */
+struct hostrange_scope {
+	__u32 site; /* the entry site that opened it */
+	__u32 id; /* number of the scope in its tree, in order of entry, from 1 */
+	__u32 parent; /* id of the enclosing scope, 0 for the outermost */
+	__u32 ending; /* enum hostrange_ending */
+	__u64 start_ns; /* CLOCK_MONOTONIC */
+	__u64 duration_ns; /* inclusive, raw */
+};
+
+/* A ring-buffer record is a header followed by scope_count scopes. */
+struct hostrange_tree_header {
+	__u64 process_start_ns; /* boot-time clock, tells apart processes that had the same pid */
+	__u64 tree; /* number of the tree in its thread */
+	__u32 process_id;
+	__u32 thread_id;
+	__u32 part; /* 0, 1, ... within the tree */
+	__u32 scope_count;
+	__u32 flags; /* HOSTRANGE_TREE_* */
+	__u32 reserved;
+};
+
+#define HOSTRANGE_TREE_LAST 1u /* no part follows */
+#define HOSTRANGE_TREE_UNFINISHED 2u /* the outermost scope was still open: session end, thread exit, exec */
+#define HOSTRANGE_TREE_PARTS_LOST 4u /* an earlier part found no room in the ring */
+
+/* Counters of rare things that belong to no site. */
+struct hostrange_session_counters {
+	__u64 no_state; /* hits without memory for the thread's stack of scopes */
+	__u64 lost_trees; /* records that found no room in the ring */
+	__u64 other_stack; /* times a scope on another stack (fiber, signal stack) was left alone */
+	__u64 stack_unknown; /* times the kernel could not say which stack an address lies on */
+	__u64 out_of_order; /* scopes that ended while a later one was still open */
+	__u64 lost_events; /* process events that found no room in their ring */
+};
+
+/* What happens to watched processes. */
+enum hostrange_event_kind {
+	HOSTRANGE_EVENT_EXEC = 1, /* a new program, stopped before its first instruction where asked */
+	HOSTRANGE_EVENT_LIBRARY = 2, /* the dynamic linker has mapped new objects */
+	HOSTRANGE_EVENT_FORK = 3, /* a new process; process_id is the child's, other_id the parent's */
+	HOSTRANGE_EVENT_EXIT = 4, /* the process is gone */
+};
+
+struct hostrange_event {
+	__u32 kind;
+	__u32 process_id;
+	__u32 other_id;
+	__u32 stopped; /* 1: SIGSTOP was sent; the loader must send SIGCONT */
+};
+
+/* Value of the map "watched", keyed by process id. */
+#define HOSTRANGE_WATCH_STOP 1u /* stop it at exec and when libraries are loaded; its children too */
+
+#ifdef __cplusplus
+static_assert(sizeof(struct hostrange_site) == 16);
+static_assert(sizeof(struct hostrange_site_counters) == 64);
+static_assert(sizeof(struct hostrange_scope) == 32);
+static_assert(sizeof(struct hostrange_tree_header) == 40);
+static_assert(sizeof(struct hostrange_session_counters) == 48);
+static_assert(sizeof(struct hostrange_event) == 16);
+#else
+_Static_assert(sizeof(struct hostrange_site) == 16, "shared layout");
+_Static_assert(sizeof(struct hostrange_site_counters) == 64, "shared layout");
+_Static_assert(sizeof(struct hostrange_scope) == 32, "shared layout");
+_Static_assert(sizeof(struct hostrange_tree_header) == 40, "shared layout");
+_Static_assert(sizeof(struct hostrange_session_counters) == 48, "shared layout");
+_Static_assert(sizeof(struct hostrange_event) == 16, "shared layout");
+#endif
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <linux/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "bpf/hostrange.h"
+
+namespace hostrange {
+
+// A process, told apart from earlier ones with the same pid.
+struct ProcessKey {
+    std::uint32_t process_id = 0;
+    std::uint64_t start_ns = 0;  // boot-time clock
+    auto operator<=>(const ProcessKey&) const = default;
+};
+
+// An outermost scope with all scopes nested in it, in order of ending: children stand before their parent.
+struct CallTree {
+    ProcessKey process;
+    std::uint32_t thread_id = 0;
+    bool unfinished = false;  // its outermost scope had not ended when it was cut
+    std::vector<hostrange_scope> scopes;
+};
+
+// What could not become a call tree.
+struct AssemblyLosses {
+    std::uint64_t malformed_records = 0;
+    std::uint64_t broken_trees = 0;       // a part was lost, so the tree was dropped whole
+    std::uint64_t broken_tree_scopes = 0; // scopes of theirs that had arrived, ended by an exit
+    std::uint64_t split_trees = 0;        // longer than kMaxTreeScopes: handed on in pieces
+};
+
+// Puts the parts of trees together.
+class TreeAssembler {
+public:
+    // A tree longer than this (32 MiB) is handed on in pieces, each with its own phase.
+    static constexpr std::size_t kMaxTreeScopes = 1u << 20;
+
+    // Takes one ring-buffer record; gives the tree that it completes, if any. The result is valid until the next call.
+    const CallTree* add(std::span<const std::byte> record);
+
+    const AssemblyLosses& losses() const { return losses_; }
+
+    // Scopes (ended by an exit) that wait for the rest of their tree. They count as lost if no more is to come.
+    std::uint64_t pending_scopes() const;
+
+private:
+    struct Pending {
+        CallTree tree;
+        std::uint64_t number = 0;
+        std::uint32_t next_part = 0;
+    };
+    std::unordered_map<std::uint32_t, Pending> pending_;  // by thread id
+    CallTree current_;
+    AssemblyLosses losses_;
+};
+
+}  // namespace hostrange

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hostrange {
+
+// One name of one function. Several symbols may name one address.
+struct FunctionSymbol {
+    std::string name;          // mangled, version suffix (@, @@) taken off
+    std::uint64_t address;     // virtual address in the file
+    std::uint64_t size;        // bytes; 0 if the table does not say
+    bool global;               // global or weak binding
+};
+
+// Reads an ELF file that may be hostile: every offset is checked, nothing is trusted. x86-64 only (others: error).
+class ElfFile {
+public:
+    // Errors are values: nullptr, and `error` says what is wrong with the file in one line.
+    static std::unique_ptr<ElfFile> open(const std::string& path, std::string& error);
+    ~ElfFile();
+
+    const std::string& path() const;
+    std::string build_id() const;  // lower-case hex; empty if the file has none
+    bool has_symbol_table() const; // .symtab; if not, only exported functions are known
+
+    // All defined functions (STT_FUNC, STT_GNU_IFUNC left out) of .symtab and .dynsym, duplicates of (name, address)
+    // taken out, sorted by address.
+    const std::vector<FunctionSymbol>& functions() const;
+
+    // Bytes of [address, address + size) if a single executable PT_LOAD covers them in the file; else empty.
+    std::span<const std::uint8_t> code(std::uint64_t address, std::uint64_t size) const;
+
+    // File offset of an address inside an executable PT_LOAD.
+    std::optional<std::uint64_t> file_offset(std::uint64_t address) const;
+
+    // End of the executable PT_LOAD that holds the address (file-backed part); nullopt outside.
+    std::optional<std::uint64_t> segment_end(std::uint64_t address) const;
+
+    // Name of the function that the PLT slot at this address jumps to (through .rela.plt / .rela.dyn and the GOT);
+    // empty if the address is no PLT slot.
+    std::string plt_target(std::uint64_t address) const;
+
+    // Path of the dynamic linker (PT_INTERP); empty for a static file.
+    std::string interpreter() const;
+
+private:
+    struct Contents;
+    explicit ElfFile(std::unique_ptr<Contents> contents);
+    std::unique_ptr<Contents> contents_;
+};
+
+// The C++ (or Rust) name of a symbol; the symbol itself when it is not mangled. GNU clone suffixes stay in square
+// brackets as c++filt prints them: "f(int) [clone .cold]".
+std::string demangle(const std::string& symbol);
+
+}  // namespace hostrange
