@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What the BPF programs and the loader say to each other. Plain C, fixed-width fields, no implicit padding.
- * In BPF, vmlinux.h or linux/types.h must come first; in C++, <linux/types.h> serves.
  */
 #ifndef HOSTRANGE_H
 #define HOSTRANGE_H
 
+#include <linux/types.h>
+
 #define HOSTRANGE_MAX_DEPTH 128 /* open scopes of one thread; deeper ones are counted as overflow */
 #define HOSTRANGE_TREE_SCOPES 128 /* finished scopes buffered per thread before a part of the tree is committed */
+
+#define HOSTRANGE_COMM_SIZE 16
+
+/* What the loader fixes before the programs are loaded. */
+struct hostrange_settings {
+	__u32 cpu_count;
+	__u32 has_find_vma; /* bpf_find_vma(), 5.17 */
+	__u32 watch_all; /* tell of every process, watched or not */
+	__u32 wakeup_bytes; /* data waiting in the ring of trees from which on the reader is woken */
+};
 
 /* One site as the programs see it; index in the map "sites" = attach cookie. */
 struct hostrange_site {
@@ -17,8 +28,10 @@ struct hostrange_site {
 	__u32 reserved;
 };
 
-/* The function goes on in another one that will return for it: the scope stays open until an exit at the same stack
- * pointer is seen. */
+/*
+ * The function leaves by a jump into another one, which returns in its stead: the scope stays open until an exit at the
+ * same stack pointer is seen. On an entry site: the function is nothing but that jump.
+ */
 #define HOSTRANGE_SITE_TAIL_JUMP 1u
 
 /*
@@ -63,6 +76,7 @@ struct hostrange_tree_header {
 	__u32 scope_count;
 	__u32 flags; /* HOSTRANGE_TREE_* */
 	__u32 reserved;
+	char comm[HOSTRANGE_COMM_SIZE]; /* of the process; ends with a zero byte */
 };
 
 #define HOSTRANGE_TREE_LAST 1u /* no part follows */
@@ -81,34 +95,36 @@ struct hostrange_session_counters {
 
 /* What happens to watched processes. */
 enum hostrange_event_kind {
-	HOSTRANGE_EVENT_EXEC = 1, /* a new program, stopped before its first instruction where asked */
-	HOSTRANGE_EVENT_LIBRARY = 2, /* the dynamic linker has mapped new objects */
-	HOSTRANGE_EVENT_FORK = 3, /* a new process; process_id is the child's, other_id the parent's */
-	HOSTRANGE_EVENT_EXIT = 4, /* the process is gone */
+	HOSTRANGE_EVENT_EXEC = 1, /* a new program, before its first instruction */
+	HOSTRANGE_EVENT_LIBRARY = 2, /* the dynamic linker has mapped new objects, none of whose code has run */
+	HOSTRANGE_EVENT_FORK = 3, /* a new process; parent_id is the process that forked */
 };
 
 struct hostrange_event {
 	__u32 kind;
 	__u32 process_id;
-	__u32 other_id;
+	__u32 parent_id;
 	__u32 stopped; /* 1: SIGSTOP was sent; the loader must send SIGCONT */
 };
 
-/* Value of the map "watched", keyed by process id. */
-#define HOSTRANGE_WATCH_STOP 1u /* stop it at exec and when libraries are loaded; its children too */
+/* Value of the map "watched", keyed by process id. 0: tell of its exec, libraries and forks. */
+#define HOSTRANGE_WATCH_STOP 1u /* stop it there until the loader has attached; watch its children alike */
+
+/* How many processes can be stopped at one time; the map "stopped" lists them for the guardian process. */
+#define HOSTRANGE_MAX_STOPPED 4096
 
 #ifdef __cplusplus
 static_assert(sizeof(struct hostrange_site) == 16);
 static_assert(sizeof(struct hostrange_site_counters) == 64);
 static_assert(sizeof(struct hostrange_scope) == 32);
-static_assert(sizeof(struct hostrange_tree_header) == 40);
+static_assert(sizeof(struct hostrange_tree_header) == 56);
 static_assert(sizeof(struct hostrange_session_counters) == 48);
 static_assert(sizeof(struct hostrange_event) == 16);
 #else
 _Static_assert(sizeof(struct hostrange_site) == 16, "shared layout");
 _Static_assert(sizeof(struct hostrange_site_counters) == 64, "shared layout");
 _Static_assert(sizeof(struct hostrange_scope) == 32, "shared layout");
-_Static_assert(sizeof(struct hostrange_tree_header) == 40, "shared layout");
+_Static_assert(sizeof(struct hostrange_tree_header) == 56, "shared layout");
 _Static_assert(sizeof(struct hostrange_session_counters) == 48, "shared layout");
 _Static_assert(sizeof(struct hostrange_event) == 16, "shared layout");
 #endif

@@ -16,7 +16,7 @@ function(add_bpf_skeleton name source)
   endif()
   add_custom_command(
     OUTPUT ${skeleton}
-    COMMAND ${HOSTRANGE_CLANG} -g -O2 -std=gnu11 -target bpf -mcpu=v3 -D__TARGET_ARCH_${arch} -Wall -Wextra -Werror
+    COMMAND ${HOSTRANGE_CLANG} -g -O2 -std=gnu11 -target bpf -mcpu=v3 -D__TARGET_ARCH_${arch} -Wall -Wextra -Wno-unused-parameter -Werror
             -I${PROJECT_SOURCE_DIR} ${multiarch} -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
     COMMAND ${HOSTRANGE_LLVM_STRIP} -g ${object}
     COMMAND ${HOSTRANGE_BPFTOOL} gen skeleton ${object} name ${name} > ${skeleton}

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct ProcessKey {
 struct CallTree {
     ProcessKey process;
     std::uint32_t thread_id = 0;
+    std::string comm;         // of the process
     bool unfinished = false;  // its outermost scope had not ended when it was cut
     std::vector<hostrange_scope> scopes;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -12,13 +12,15 @@ namespace hostrange {
 
 // One name of one function. Several symbols may name one address.
 struct FunctionSymbol {
-    std::string name;          // mangled, version suffix (@, @@) taken off
-    std::uint64_t address;     // virtual address in the file
-    std::uint64_t size;        // bytes; 0 if the table does not say
-    bool global;               // global or weak binding
+    std::string name;       // mangled, version suffix (@, @@) taken off
+    std::uint64_t address;  // virtual address in the file
+    std::uint64_t size;     // bytes; 0 if the table does not say
+    bool global;            // global or weak binding
 };
 
-// Reads an ELF file that may be hostile: every offset is checked, nothing is trusted. x86-64 only (others: error).
+// Reads an ELF file that may be hostile: every offset is checked, nothing is trusted, nothing is mapped (a file that is
+// cut short meanwhile is an error, not a SIGBUS), and only what is asked for is read. x86-64 only (others: error).
+// One thread at a time.
 class ElfFile {
 public:
     // Errors are values: nullptr, and `error` says what is wrong with the file in one line.
@@ -26,15 +28,15 @@ public:
     ~ElfFile();
 
     const std::string& path() const;
-    std::string build_id() const;  // lower-case hex; empty if the file has none
-    bool has_symbol_table() const; // .symtab; if not, only exported functions are known
+    std::string build_id() const;   // lower-case hex; empty if the file has none
+    bool has_symbol_table() const;  // .symtab; if not, only exported functions are known
 
     // All defined functions (STT_FUNC, STT_GNU_IFUNC left out) of .symtab and .dynsym, duplicates of (name, address)
     // taken out, sorted by address.
     const std::vector<FunctionSymbol>& functions() const;
 
     // Bytes of [address, address + size) if a single executable PT_LOAD covers them in the file; else empty.
-    std::span<const std::uint8_t> code(std::uint64_t address, std::uint64_t size) const;
+    std::vector<std::uint8_t> code(std::uint64_t address, std::uint64_t size) const;
 
     // File offset of an address inside an executable PT_LOAD.
     std::optional<std::uint64_t> file_offset(std::uint64_t address) const;
@@ -46,6 +48,12 @@ public:
     // empty if the address is no PLT slot.
     std::string plt_target(std::uint64_t address) const;
 
+    // Name of the function whose address the dynamic linker stores at this address of the GOT; empty if none.
+    std::string got_target(std::uint64_t address) const;
+
+    // Address of a defined data object (STT_OBJECT) by its name; nullopt if there is none.
+    std::optional<std::uint64_t> object_address(const std::string& name) const;
+
     // Path of the dynamic linker (PT_INTERP); empty for a static file.
     std::string interpreter() const;
 
@@ -55,8 +63,10 @@ private:
     std::unique_ptr<Contents> contents_;
 };
 
-// The C++ (or Rust) name of a symbol; the symbol itself when it is not mangled. GNU clone suffixes stay in square
-// brackets as c++filt prints them: "f(int) [clone .cold]".
+// The C++ or Rust name of a symbol; the symbol itself when it is not mangled, or when its name would be longer than
+// kMaxDemangledBytes (a short mangled name can stand for one of gigabytes). GNU clone suffixes stay in square brackets
+// as c++filt prints them: "f(int) [clone .cold]".
+inline constexpr std::size_t kMaxDemangledBytes = 256 << 10;
 std::string demangle(const std::string& symbol);
 
 }  // namespace hostrange

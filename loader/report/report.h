@@ -39,6 +39,9 @@ enum class Fields { kUpstream, kAll };
 // low_confidence; one row per process.
 std::string json_lines(const Collector& collector, const SessionSummary& session, Fields fields);
 
+// Columns of the terminal on stdout; 0 if it is none.
+unsigned terminal_width();
+
 // The table for a terminal. Durations in ns with thousands separators; width in columns (0: not limited).
 std::string table(const Collector& collector, const SessionSummary& session, unsigned width);
 

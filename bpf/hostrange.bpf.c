@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The programs. Two run at the sites of ranges (scope_entry, scope_exit), one where exceptions land; the others watch
+ * processes come, load libraries, and go. A site's identity is its attach cookie.
+ *
+ * The sections say uprobe, which is attached by perf events. Where the kernel has uprobe_multi links (6.6) the loader
+ * sets that attach type before it loads the same programs.
+ */
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#include "bpf/kernel_types.h"
+#include "bpf/hostrange.h"
+#include "bpf/scopes.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define SIGSTOP 19
+
+/* ---- the sites of ranges */
+
+static __always_inline void introduce(struct thread_state *state)
+{
+	struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
+	__u64 ids = bpf_get_current_pid_tgid();
+
+	state->header.process_id = ids >> 32;
+	state->header.process_start_ns = BPF_CORE_READ(leader, start_boottime);
+	BPF_CORE_READ_STR_INTO(&state->header.comm, leader, comm);
+	state->header.thread_id = ids;
+}
+
+SEC("uprobe")
+int scope_entry(struct pt_regs *ctx)
+{
+	__u32 site_id = bpf_get_attach_cookie(ctx);
+	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_ABANDONED};
+	struct hostrange_site_counters *counters;
+	struct hostrange_site *site;
+	struct thread_state *state;
+	struct open_scope *scope;
+	__u64 stack_pointer;
+	__u32 depth;
+
+	site = bpf_map_lookup_elem(&sites, &site_id);
+	if (!site)
+		return 0;
+	state = bpf_task_storage_get(&thread_states, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!state) {
+		COUNT(session_counters.no_state);
+		return 0;
+	}
+	if (!state->header.thread_id)
+		introduce(state);
+
+	stack_pointer = PT_REGS_SP(ctx) + site->stack_adjust;
+	depth = state->depth;
+	if (depth > 0 && state->open[(depth - 1) & DEPTH_MASK].stack_pointer <= stack_pointer) {
+		walk.stack_pointer = stack_pointer;
+		walk.now_ns = bpf_ktime_get_ns();
+		bpf_for_each_map_elem(&steps, drop_if_dead, &walk, 0);
+		if (state->depth != depth)
+			end_tree_if_outermost(state);
+		depth = state->depth;
+	}
+
+	counters = counters_of(site_id);
+	if (!counters)
+		return 0;
+	if (depth >= HOSTRANGE_MAX_DEPTH) {
+		COUNT(counters->overflow);
+		state->overflow_open++;
+		return 0;
+	}
+	COUNT(counters->entries);
+	state->depth = depth + 1;
+	scope = &state->open[depth & DEPTH_MASK];
+	scope->stack_pointer = stack_pointer;
+	scope->site = site_id;
+	state->last_id++;
+	scope->id = state->last_id | (site->flags & HOSTRANGE_SITE_TAIL_JUMP ? TAILED : 0);
+	/* Last, so that as little as possible of this program lies inside the scope. */
+	scope->start_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* Where the innermost scope is not the one that ends. */
+static __noinline int exit_slowly(struct stack_walk *walk, __u32 site_id, __u32 is_tail_jump)
+{
+	struct thread_state *state = current_state();
+	struct hostrange_site_counters *counters;
+	__u32 depth, index;
+
+	if (!state)
+		return 0;
+	/* Frames deeper than the one that returns are gone. Its own stands at this very stack pointer: keep it. */
+	walk->ending = HOSTRANGE_ENDED_ABANDONED;
+	walk->keep_equal = 1;
+	bpf_for_each_map_elem(&steps, drop_if_dead, walk, 0);
+
+	walk->found = 0;
+	bpf_for_each_map_elem(&steps, find_scope, walk, 0);
+	depth = state->depth;
+	if (walk->found) {
+		index = walk->found - 1;
+		if (is_tail_jump) {
+			state->open[index & DEPTH_MASK].id |= TAILED;
+			return 0;
+		}
+		finish_scope(state, index, walk->now_ns, HOSTRANGE_ENDED_BY_EXIT);
+		if (index + 1 < depth) {
+			COUNT(session_counters.out_of_order);
+			bpf_for_each_map_elem(&steps, close_gap, walk, 0);
+		}
+		state->depth = depth - 1;
+	} else if (depth > 0 && depth <= HOSTRANGE_MAX_DEPTH && !is_tail_jump &&
+		   state->open[(depth - 1) & DEPTH_MASK].stack_pointer == walk->stack_pointer &&
+		   state->open[(depth - 1) & DEPTH_MASK].id & TAILED) {
+		/* A function that was jumped to returns for the one that jumped. */
+	} else if (state->overflow_open > 0) {
+		if (!is_tail_jump)
+			state->overflow_open--;
+		return 0;
+	} else {
+		counters = counters_of(site_id);
+		if (counters)
+			COUNT(counters->orphans);
+		return 0;
+	}
+	bpf_for_each_map_elem(&steps, end_if_tailed, walk, 0);
+	end_tree_if_outermost(state);
+	return 0;
+}
+
+SEC("uprobe")
+int scope_exit(struct pt_regs *ctx)
+{
+	/* First, so that as little as possible of this program lies inside the scope. */
+	struct stack_walk walk = {.now_ns = bpf_ktime_get_ns()};
+	__u32 site_id = bpf_get_attach_cookie(ctx);
+	struct hostrange_site_counters *counters;
+	struct hostrange_site *site, *opened_at;
+	struct thread_state *state;
+	struct open_scope *scope, *below;
+	__u32 depth, opening_site;
+
+	site = bpf_map_lookup_elem(&sites, &site_id);
+	if (!site)
+		return 0;
+	state = current_state();
+	if (!state) {
+		/* The function was entered before its probes were there. */
+		counters = counters_of(site_id);
+		if (counters)
+			COUNT(counters->orphans);
+		return 0;
+	}
+	walk.stack_pointer = PT_REGS_SP(ctx) + site->stack_adjust;
+	walk.range = site->range;
+	depth = state->depth;
+	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
+		goto slow;
+	scope = &state->open[(depth - 1) & DEPTH_MASK];
+	if (scope->stack_pointer != walk.stack_pointer)
+		goto slow;
+	opening_site = scope->site;
+	opened_at = bpf_map_lookup_elem(&sites, &opening_site);
+	if (!opened_at || opened_at->range != site->range)
+		goto slow;
+
+	if (site->flags & HOSTRANGE_SITE_TAIL_JUMP) {
+		scope->id |= TAILED;
+		return 0;
+	}
+	finish_scope(state, depth - 1, walk.now_ns, HOSTRANGE_ENDED_BY_EXIT);
+	depth--;
+	state->depth = depth;
+	if (depth > 0) {
+		below = &state->open[(depth - 1) & DEPTH_MASK];
+		if (below->stack_pointer != walk.stack_pointer || !(below->id & TAILED))
+			return 0;
+		bpf_for_each_map_elem(&steps, end_if_tailed, &walk, 0);
+	}
+	end_tree_if_outermost(state);
+	return 0;
+slow:
+	exit_slowly(&walk, site_id, site->flags & HOSTRANGE_SITE_TAIL_JUMP);
+	return 0;
+}
+
+/* At the entry of __cxa_begin_catch: an exception has landed in the function that calls it, so every frame below that
+ * function's is gone. */
+SEC("uprobe")
+int exception_landing(struct pt_regs *ctx)
+{
+	struct thread_state *state = current_state();
+	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_BY_EXCEPTION};
+
+	if (!state || state->depth == 0)
+		return 0;
+	walk.now_ns = bpf_ktime_get_ns();
+	walk.stack_pointer = PT_REGS_SP(ctx);
+	bpf_for_each_map_elem(&steps, drop_if_dead, &walk, 0);
+	end_tree_if_outermost(state);
+	return 0;
+}
+
+/* ---- the end of threads and programs */
+
+static __always_inline void abandon_everything(struct thread_state *state)
+{
+	struct stack_walk walk = {};
+
+	if (state->depth > 0 || state->header.scope_count > 0) {
+		walk.now_ns = bpf_ktime_get_ns();
+		bpf_for_each_map_elem(&steps, abandon_innermost, &walk, 0);
+		state->overflow_open = 0;
+		commit(state, HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_UNFINISHED);
+	}
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(thread_exit, struct task_struct *task)
+{
+	struct thread_state *state = current_state();
+
+	if (state)
+		abandon_everything(state);
+	return 0;
+}
+
+/*
+ * Writes, for every thread that has scopes open: its ids, then its open scopes; and commits the finished scopes of its
+ * unfinished tree. The loader runs this when all probes are gone. If the ring has no room it says so and is run again.
+ */
+struct open_thread {
+	__u32 process_id;
+	__u32 thread_id;
+	__u32 depth;
+	__u32 retry;
+};
+
+SEC("iter/task")
+int unfinished_trees(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct open_thread thread = {};
+	struct thread_state *state;
+	__u32 depth;
+
+	if (!task)
+		return 0;
+	state = bpf_task_storage_get(&thread_states, task, 0, 0);
+	if (!state)
+		return 0;
+	depth = state->depth;
+	if (depth > HOSTRANGE_MAX_DEPTH)
+		return 0;
+	if (state->header.scope_count > 0) {
+		if (send_record(state, HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_UNFINISHED))
+			state->header.scope_count = 0;
+		else
+			thread.retry = 1;
+	}
+	if (depth == 0 && !thread.retry)
+		return 0;
+	thread.process_id = state->header.process_id;
+	thread.thread_id = state->header.thread_id;
+	thread.depth = depth;
+	bpf_seq_write(ctx->meta->seq, &thread, sizeof(thread));
+	if (depth > 0)
+		bpf_seq_write(ctx->meta->seq, state->open, depth * sizeof(struct open_scope));
+	return 0;
+}
+
+/* ---- processes */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32); /* process id */
+	__type(value, __u32); /* HOSTRANGE_WATCH_* */
+} watched SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} events SEC(".maps");
+
+/* Process ids that were sent SIGSTOP and not yet SIGCONT; 0 in a free place. The guardian process maps it, so that it
+ * can let them run should the loader die. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, HOSTRANGE_MAX_STOPPED);
+	__type(key, __u32);
+	__type(value, __u64);
+} stopped SEC(".maps");
+
+__u32 next_stopped;
+
+extern int bpf_send_signal_task(struct task_struct *task, int signal, enum pid_type type, __u64 value) __ksym __weak;
+
+static __always_inline void list_stopped(__u32 process_id)
+{
+	__u32 place = __sync_fetch_and_add(&next_stopped, 1) & (HOSTRANGE_MAX_STOPPED - 1);
+	__u64 *entry = bpf_map_lookup_elem(&stopped, &place);
+
+	if (entry)
+		*entry = process_id;
+}
+
+static __always_inline void tell(__u32 kind, __u32 process_id, __u32 parent_id, __u32 is_stopped)
+{
+	struct hostrange_event event = {
+		.kind = kind, .process_id = process_id, .parent_id = parent_id, .stopped = is_stopped};
+
+	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_FORCE_WAKEUP))
+		COUNT(session_counters.lost_events);
+}
+
+/* Stops the current process if it is watched that way, and tells the loader. The stop takes effect before the process
+ * runs on in user mode. */
+static __always_inline void tell_of_current(__u32 kind)
+{
+	__u32 process_id = bpf_get_current_pid_tgid() >> 32;
+	__u32 *watch = bpf_map_lookup_elem(&watched, &process_id);
+	__u32 is_stopped = 0;
+
+	if (!watch && !settings.watch_all)
+		return;
+	if (watch && *watch & HOSTRANGE_WATCH_STOP) {
+		list_stopped(process_id);
+		is_stopped = !bpf_send_signal(SIGSTOP);
+	}
+	tell(kind, process_id, 0, is_stopped);
+}
+
+/*
+ * At the entry of the dynamic linker's _dl_debug_state(), its hook for debuggers. It is called before objects are
+ * mapped and again when they are, not yet relocated: then none of their code has run. The cookie is the distance from
+ * the probed address to the field _r_debug.r_state, which tells the two calls apart; 0 if unknown.
+ */
+SEC("uprobe")
+int libraries_mapped(struct pt_regs *ctx)
+{
+	__u64 distance = bpf_get_attach_cookie(ctx);
+	__u32 linker_state = 0; /* RT_CONSISTENT */
+
+	if (distance)
+		bpf_probe_read_user(&linker_state, sizeof(linker_state), (void *)(PT_REGS_IP(ctx) + distance));
+	if (linker_state == 0)
+		tell_of_current(HOSTRANGE_EVENT_LIBRARY);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(program_start, struct task_struct *task)
+{
+	struct thread_state *state = current_state();
+
+	if (state) {
+		abandon_everything(state);
+		introduce(state);
+	}
+	tell_of_current(HOSTRANGE_EVENT_EXEC);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 parent_id = parent->tgid, child_id = child->tgid;
+	__u32 *watch, value, is_stopped = 0;
+
+	if ((__u32)child->pid != child_id)
+		return 0; /* a thread */
+	watch = bpf_map_lookup_elem(&watched, &parent_id);
+	if (!watch)
+		return 0;
+	value = *watch;
+	if (value & HOSTRANGE_WATCH_STOP) {
+		bpf_map_update_elem(&watched, &child_id, &value, BPF_ANY);
+		/* The child has the parent's breakpoints, but no program runs at them until the loader has attached for
+		 * it. A vfork child borrows the parent's memory and waits for exec: leave it alone. */
+		if (child->mm != parent->mm && bpf_ksym_exists(bpf_send_signal_task)) {
+			list_stopped(child_id);
+			is_stopped = !bpf_send_signal_task(child, SIGSTOP, PIDTYPE_TGID, 0);
+		}
+	}
+	tell(HOSTRANGE_EVENT_FORK, child_id, parent_id, is_stopped);
+	return 0;
+}

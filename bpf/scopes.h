@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * One thread's stack of open scopes, its call tree of finished ones, and the way of a scope from open to committed.
+ *
+ * A scope is matched by range and stack pointer, never by order: exceptions, longjmp, tail calls, fibers and signal
+ * handlers all break the order of entries and exits. The stack grows downwards, so on one stack every live frame has a
+ * higher stack pointer (at its entry) than the code that runs now.
+ */
+#ifndef HOSTRANGE_SCOPES_H
+#define HOSTRANGE_SCOPES_H
+
+#define DEPTH_MASK (HOSTRANGE_MAX_DEPTH - 1)
+
+/* Bit of open_scope.id: the function has left by a tail jump; its callee will return for it. */
+#define TAILED 0x80000000u
+
+struct open_scope {
+	__u64 stack_pointer; /* at the function's entry */
+	__u64 start_ns;
+	__u32 site;
+	__u32 id; /* number in the tree, and TAILED */
+};
+
+/*
+ * Kept below 8 KiB: an element of a task storage map is one allocation, and a small one does not fail.
+ * `header` and `finished` must be neighbours: they are committed as one record.
+ */
+struct thread_state {
+	__u32 depth;
+	__u32 last_id; /* number given last in this tree */
+	__u32 overflow_open; /* overflowed scopes whose exit is still to come */
+	__u32 parts_lost;
+	struct hostrange_tree_header header;
+	struct hostrange_scope finished[HOSTRANGE_TREE_SCOPES];
+	struct open_scope open[HOSTRANGE_MAX_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread_state);
+} thread_states SEC(".maps");
+
+/* The loader sets max_entries of these before it loads them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct hostrange_site);
+} sites SEC(".maps");
+
+/* Index site * cpu_count + cpu. Atomic adds all the same: a task can be preempted inside a program. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct hostrange_site_counters);
+} site_counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} trees SEC(".maps");
+
+/* Drives loops: bpf_for_each_map_elem() is there from 5.13 on, bpf_loop() only from 5.17. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HOSTRANGE_MAX_DEPTH);
+	__type(key, __u32);
+	__type(value, __u32);
+} steps SEC(".maps");
+
+const volatile struct hostrange_settings settings;
+
+struct hostrange_session_counters session_counters;
+
+#define COUNT(counter) __sync_fetch_and_add(&(counter), 1)
+
+static __always_inline struct hostrange_site_counters *counters_of(__u32 site)
+{
+	__u32 index = site * settings.cpu_count + bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&site_counters, &index);
+}
+
+static __always_inline struct thread_state *current_state(void)
+{
+	return bpf_task_storage_get(&thread_states, bpf_get_current_task_btf(), 0, 0);
+}
+
+/* ---- which stack does an address lie on? */
+
+struct stack_question {
+	__u64 address;
+	__u32 same;
+};
+
+static long ask_area(struct task_struct *task, struct vm_area_struct *area, struct stack_question *question)
+{
+	question->same = question->address >= area->vm_start && question->address < area->vm_end;
+	return 0;
+}
+
+static __always_inline bool on_signal_stack(struct task_struct *task, __u64 address)
+{
+	return address - task->sas_ss_sp < task->sas_ss_size;
+}
+
+/*
+ * Two addresses are on one stack if both are, or neither is, on the thread's signal stack, and one memory area holds
+ * both. Fiber stacks laid side by side in one area without guard pages look like one stack: a known limit.
+ */
+static __always_inline bool same_stack(__u64 one, __u64 other)
+{
+	struct stack_question question = {.address = other};
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (one == other)
+		return true;
+	if (on_signal_stack(task, one) != on_signal_stack(task, other))
+		return false;
+	if (!settings.has_find_vma)
+		return true;
+	if (bpf_find_vma(task, one, ask_area, &question, 0)) {
+		/* The memory map is being changed by another thread. Leave the scope alone: if it is dead, the next hit
+		 * finds it. */
+		COUNT(session_counters.stack_unknown);
+		return false;
+	}
+	return question.same;
+}
+
+/* ---- committing */
+
+struct lost_scopes {
+	__u32 count;
+};
+
+static long count_lost_scope(void *map, __u32 *step, __u32 *value, struct lost_scopes *lost)
+{
+	struct thread_state *state = current_state();
+	struct hostrange_site_counters *counters;
+	__u32 index = *step;
+
+	if (!state || index >= lost->count || index >= HOSTRANGE_TREE_SCOPES)
+		return 1;
+	if (state->finished[index].ending == HOSTRANGE_ENDED_BY_EXIT) {
+		counters = counters_of(state->finished[index].site);
+		if (counters)
+			COUNT(counters->lost);
+	}
+	return 0;
+}
+
+/* Sends the finished scopes as one record; false if the ring has no room. */
+static __always_inline bool send_record(struct thread_state *state, __u32 flags)
+{
+	__u64 wakeup = BPF_RB_NO_WAKEUP;
+	__u32 count = state->header.scope_count;
+
+	if (count > HOSTRANGE_TREE_SCOPES)
+		return false;
+	if (bpf_ringbuf_query(&trees, BPF_RB_AVAIL_DATA) >= settings.wakeup_bytes)
+		wakeup = BPF_RB_FORCE_WAKEUP;
+	state->header.flags = flags | (state->parts_lost ? HOSTRANGE_TREE_PARTS_LOST : 0);
+	return !bpf_ringbuf_output(&trees, &state->header,
+				   sizeof(state->header) + count * sizeof(struct hostrange_scope), wakeup);
+}
+
+static __always_inline void commit(struct thread_state *state, __u32 flags)
+{
+	struct lost_scopes lost = {.count = state->header.scope_count};
+
+	if (send_record(state, flags)) {
+		state->header.part++;
+	} else {
+		COUNT(session_counters.lost_trees);
+		state->parts_lost = 1;
+		bpf_for_each_map_elem(&steps, count_lost_scope, &lost, 0);
+	}
+	state->header.scope_count = 0;
+	if (flags & HOSTRANGE_TREE_LAST) {
+		state->header.tree++;
+		state->header.part = 0;
+		state->last_id = 0;
+		state->parts_lost = 0;
+	}
+}
+
+/* ---- closing */
+
+/* Moves open scope `index` to the finished ones. The caller takes it off the stack. */
+static __always_inline void finish_scope(struct thread_state *state, __u32 index, __u64 end_ns, __u32 ending)
+{
+	struct open_scope *scope = &state->open[index & DEPTH_MASK];
+	struct hostrange_site_counters *counters = counters_of(scope->site);
+	struct hostrange_scope *finished;
+	__u64 duration_ns = end_ns - scope->start_ns;
+	__u32 slot;
+
+	if (counters) {
+		if (ending == HOSTRANGE_ENDED_BY_EXIT) {
+			COUNT(counters->exits);
+			__sync_fetch_and_add(&counters->total_ns, duration_ns);
+		} else if (ending == HOSTRANGE_ENDED_BY_EXCEPTION) {
+			COUNT(counters->by_exception);
+		} else {
+			COUNT(counters->abandoned);
+		}
+	}
+	if (state->header.scope_count >= HOSTRANGE_TREE_SCOPES)
+		commit(state, 0);
+	slot = state->header.scope_count;
+	if (slot >= HOSTRANGE_TREE_SCOPES)
+		return;
+	finished = &state->finished[slot];
+	finished->site = scope->site;
+	finished->id = scope->id & ~TAILED;
+	finished->parent = index ? state->open[(index - 1) & DEPTH_MASK].id & ~TAILED : 0;
+	finished->ending = ending;
+	finished->start_ns = scope->start_ns;
+	finished->duration_ns = duration_ns;
+	state->header.scope_count = slot + 1;
+}
+
+/* ---- slow paths, as call-backs of bpf_for_each_map_elem(): each body is verified once */
+
+struct stack_walk {
+	__u64 stack_pointer;
+	__u64 now_ns;
+	__u32 range;
+	__u32 ending; /* of scopes that are dropped */
+	__u32 found; /* index + 1 of the scope that was looked for */
+	__u32 keep_equal; /* scopes at this very stack pointer are alive */
+	__u32 dropped; /* some scope has been dropped */
+};
+
+/* Drops the innermost scope if the code that runs now, at walk->stack_pointer, proves that its frame is gone. */
+static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
+{
+	struct thread_state *state = current_state();
+	struct open_scope *top;
+	__u32 depth;
+
+	if (!state)
+		return 1;
+	depth = state->depth;
+	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
+		return 1;
+	top = &state->open[(depth - 1) & DEPTH_MASK];
+	if (top->stack_pointer > walk->stack_pointer)
+		return 1;
+	/* At an entry, a scope at the same stack pointer is alive only if it has just jumped here. If what it jumped to
+	 * had scopes of its own, that are dead now, it is dead too. */
+	if (top->stack_pointer == walk->stack_pointer &&
+	    (walk->keep_equal || (top->id & TAILED && !walk->dropped)))
+		return 1;
+	if (!same_stack(walk->stack_pointer, top->stack_pointer)) {
+		COUNT(session_counters.other_stack);
+		return 1;
+	}
+	finish_scope(state, depth - 1, walk->now_ns, walk->ending);
+	state->depth = depth - 1;
+	walk->dropped = 1;
+	return 0;
+}
+
+/* Closes the innermost scope if it has left by a tail jump at this stack pointer: what it jumped to has returned. */
+static long end_if_tailed(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
+{
+	struct thread_state *state = current_state();
+	struct open_scope *top;
+	__u32 depth;
+
+	if (!state)
+		return 1;
+	depth = state->depth;
+	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
+		return 1;
+	top = &state->open[(depth - 1) & DEPTH_MASK];
+	if (top->stack_pointer != walk->stack_pointer || !(top->id & TAILED))
+		return 1;
+	finish_scope(state, depth - 1, walk->now_ns, HOSTRANGE_ENDED_BY_EXIT);
+	state->depth = depth - 1;
+	return 0;
+}
+
+static long find_scope(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
+{
+	struct thread_state *state = current_state();
+	struct open_scope *scope;
+	struct hostrange_site *site;
+	__u32 site_id, index;
+
+	if (!state || *step >= state->depth)
+		return 1;
+	index = state->depth - 1 - *step;
+	scope = &state->open[index & DEPTH_MASK];
+	if (scope->stack_pointer != walk->stack_pointer)
+		return 0;
+	site_id = scope->site;
+	site = bpf_map_lookup_elem(&sites, &site_id);
+	if (!site || site->range != walk->range)
+		return 0;
+	walk->found = index + 1;
+	return 1;
+}
+
+/* Moves the scopes above walk->found - 1 one place down. */
+static long close_gap(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
+{
+	struct thread_state *state = current_state();
+	__u32 to = walk->found - 1 + *step;
+
+	if (!state || to + 1 >= state->depth || to + 1 >= HOSTRANGE_MAX_DEPTH)
+		return 1;
+	state->open[to & DEPTH_MASK] = state->open[(to + 1) & DEPTH_MASK];
+	return 0;
+}
+
+static long abandon_innermost(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
+{
+	struct thread_state *state = current_state();
+	__u32 depth;
+
+	if (!state)
+		return 1;
+	depth = state->depth;
+	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
+		return 1;
+	finish_scope(state, depth - 1, walk->now_ns, HOSTRANGE_ENDED_ABANDONED);
+	state->depth = depth - 1;
+	return 0;
+}
+
+/* The outermost scope has ended: the tree is whole. */
+static __always_inline void end_tree_if_outermost(struct thread_state *state)
+{
+	if (state->depth == 0) {
+		state->overflow_open = 0;
+		commit(state, HOSTRANGE_TREE_LAST);
+	}
+}
+
+#endif

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/attach/session.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "hostrange_bpf.skel.h"
+#include "loader/attach/guardian.h"
+#include "loader/attach/library_hook.h"
+#include "loader/attach/links.h"
+#include "loader/failure.h"
+
+namespace hostrange {
+namespace {
+
+// What libbpf said last; goes into the message when loading fails.
+std::string last_libbpf_message;
+
+int keep_libbpf_message(libbpf_print_level level, const char* format, va_list arguments) {
+    if (level != LIBBPF_WARN) return 0;
+    char text[512];
+    std::vsnprintf(text, sizeof text, format, arguments);
+    last_libbpf_message = text;
+    while (!last_libbpf_message.empty() && last_libbpf_message.back() == '\n') last_libbpf_message.pop_back();
+    return 0;
+}
+
+[[noreturn]] void fail_to_load(const char* what, int error) {
+    const ExitCode code = error == EPERM || error == EACCES ? ExitCode::kPermission : ExitCode::kKernel;
+    throw Failure(code, fmt::format("{}: {} ({})", what, std::strerror(error), last_libbpf_message),
+                  code == ExitCode::kPermission ? "run it with sudo; in a container it needs CAP_BPF and CAP_PERFMON"
+                                                : "docs/requirements.md lists what the kernel must have");
+}
+
+struct SkeletonDeleter {
+    void operator()(hostrange_bpf* skeleton) const { hostrange_bpf__destroy(skeleton); }
+};
+
+struct RingDeleter {
+    void operator()(ring_buffer* ring) const { ring_buffer__free(ring); }
+};
+
+class Mapping {
+public:
+    Mapping(int map, std::size_t size_bytes, int protection) : size_(size_bytes) {
+        address_ = mmap(nullptr, size_, protection, MAP_SHARED, map, 0);
+        if (address_ == MAP_FAILED) fail_to_load("mapping a BPF map", errno);
+    }
+    ~Mapping() { munmap(address_, size_); }
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    void* address() const { return address_; }
+
+private:
+    void* address_;
+    std::size_t size_;
+};
+
+std::size_t whole_pages(std::size_t size_bytes) {
+    const std::size_t page = sysconf(_SC_PAGESIZE);
+    return (size_bytes + page - 1) / page * page;
+}
+
+// The sites of one file for one program.
+enum class Room { kEntry, kExit, kReturn, kCatch };
+
+Room room_of(SiteKind kind) {
+    switch (kind) {
+        case SiteKind::kEntry:
+            return Room::kEntry;
+        case SiteKind::kReturn:
+            return Room::kReturn;
+        case SiteKind::kCatch:
+            return Room::kCatch;
+        case SiteKind::kRet:
+        case SiteKind::kTailJump:
+            break;
+    }
+    return Room::kExit;
+}
+
+}  // namespace
+
+struct ProbeSession::State {
+    // Order matters: what stands last dies first. Links go before the programs and maps that they use.
+    std::unique_ptr<hostrange_bpf, SkeletonDeleter> skeleton;
+    std::unique_ptr<Mapping> counters_memory, stopped_memory;
+    std::unique_ptr<ring_buffer, RingDeleter> tree_ring, event_ring;
+    std::unique_ptr<Guardian> guardian;
+    std::vector<Link> process_links;              // exec, fork, exit of tasks
+    std::map<pid_t, std::vector<Link>> links;     // by the process they are for; -1: all
+
+    KernelFeatures kernel;
+    AttachMode mode = AttachMode::kAuto;
+    std::uint32_t max_sites = 0;
+    int cpu_count = 0;
+    std::vector<NumberedSite> sites;
+    std::map<FileIdentity, std::vector<std::int64_t>> numbers;  // of each site of a plan; -1: none
+    std::function<void(std::span<const std::byte>)> on_record;
+    std::function<void(const hostrange_event&)> on_event;
+
+    const bpf_program* program(Room room) const {
+        switch (room) {
+            case Room::kEntry:
+                return skeleton->progs.scope_entry;
+            case Room::kCatch:
+                return skeleton->progs.exception_landing;
+            case Room::kExit:
+            case Room::kReturn:
+                break;
+        }
+        return skeleton->progs.scope_exit;
+    }
+
+    std::vector<Link> attach_room(const FilePlan& plan, Room room, pid_t process, const std::set<std::uint32_t>& left_out,
+                                  int& error) const {
+        std::vector<ProbePoint> points;
+        const std::vector<std::int64_t>& site_numbers = numbers.at(plan.identity);
+        for (std::size_t i = 0; i < plan.sites.size(); ++i) {
+            const Site& site = plan.sites[i];
+            const bool numbered = site_numbers[i] >= 0 || site.kind == SiteKind::kCatch;
+            if (room_of(site.kind) != room || !numbered || left_out.count(site.function)) continue;
+            points.push_back({site.file_offset, static_cast<std::uint64_t>(std::max<std::int64_t>(site_numbers[i], 0))});
+        }
+        error = 0;
+        if (points.empty()) return {};
+        return attach_points(program(room), mode, process, plan.open_path, points, room == Room::kReturn, error);
+    }
+
+    // Ends first: a scope that is opened must have its ends watched.
+    bool attach_all(const FilePlan& plan, pid_t process, const std::set<std::uint32_t>& left_out,
+                    std::vector<Link>& result, int& error) const {
+        result.clear();
+        for (const Room room : {Room::kExit, Room::kReturn, Room::kCatch, Room::kEntry}) {
+            std::vector<Link> attached = attach_room(plan, room, process, left_out, error);
+            if (error) {
+                result.clear();
+                return false;
+            }
+            std::move(attached.begin(), attached.end(), std::back_inserter(result));
+        }
+        // Destroyed front to back: entries must go first.
+        std::reverse(result.begin(), result.end());
+        return true;
+    }
+};
+
+ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_unique<State>()) {
+    State& state = *state_;
+    libbpf_set_print(keep_libbpf_message);
+    state.kernel = read_kernel_features();
+    if (settings.mode == AttachMode::kUprobeMulti && !state.kernel.uprobe_multi) {
+        throw Failure(ExitCode::kKernel, fmt::format("kernel {} has no usable uprobe_multi links", state.kernel.release),
+                      "use --attach=auto or --attach=perf_event");
+    }
+    state.mode = settings.mode != AttachMode::kAuto ? settings.mode
+                 : state.kernel.uprobe_multi        ? AttachMode::kUprobeMulti
+                                                    : AttachMode::kPerfEvent;
+    state.max_sites = settings.max_sites;
+    state.cpu_count = libbpf_num_possible_cpus();
+
+    state.skeleton.reset(hostrange_bpf__open());
+    if (!state.skeleton) fail_to_load("opening the BPF object", errno);
+    hostrange_bpf& skeleton = *state.skeleton;
+    skeleton.rodata->settings.cpu_count = state.cpu_count;
+    skeleton.rodata->settings.has_find_vma = state.kernel.find_vma;
+    skeleton.rodata->settings.watch_all = settings.watch_all;
+    skeleton.rodata->settings.wakeup_bytes = settings.ring_bytes / 4;
+    bpf_map__set_max_entries(skeleton.maps.sites, settings.max_sites);
+    bpf_map__set_max_entries(skeleton.maps.site_counters, settings.max_sites * state.cpu_count);
+    bpf_map__set_max_entries(skeleton.maps.trees, settings.ring_bytes);
+    if (state.mode == AttachMode::kUprobeMulti) {
+        for (bpf_program* program : {skeleton.progs.scope_entry, skeleton.progs.scope_exit,
+                                     skeleton.progs.exception_landing, skeleton.progs.libraries_mapped}) {
+            bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(kTraceUprobeMulti));
+        }
+    }
+    if (const int error = -hostrange_bpf__load(&skeleton)) fail_to_load("loading the BPF programs", error);
+
+    const std::size_t counters_bytes =
+        sizeof(hostrange_site_counters) * static_cast<std::size_t>(settings.max_sites) * state.cpu_count;
+    state.counters_memory = std::make_unique<Mapping>(bpf_map__fd(skeleton.maps.site_counters),
+                                                      whole_pages(counters_bytes), PROT_READ);
+    state.stopped_memory =
+        std::make_unique<Mapping>(bpf_map__fd(skeleton.maps.stopped),
+                                  whole_pages(HOSTRANGE_MAX_STOPPED * sizeof(std::uint64_t)), PROT_READ | PROT_WRITE);
+
+    state.tree_ring.reset(ring_buffer__new(
+        bpf_map__fd(skeleton.maps.trees),
+        [](void* context, void* data, size_t size) {
+            static_cast<State*>(context)->on_record({static_cast<const std::byte*>(data), size});
+            return 0;
+        },
+        &state, nullptr));
+    state.event_ring.reset(ring_buffer__new(
+        bpf_map__fd(skeleton.maps.events),
+        [](void* context, void* data, size_t size) {
+            if (size >= sizeof(hostrange_event)) {
+                static_cast<State*>(context)->on_event(*static_cast<const hostrange_event*>(data));
+            }
+            return 0;
+        },
+        &state, nullptr));
+    if (!state.tree_ring || !state.event_ring) fail_to_load("opening the ring buffers", errno);
+
+    for (const bpf_program* program :
+         {skeleton.progs.thread_exit, skeleton.progs.program_start, skeleton.progs.process_fork}) {
+        Link link(bpf_program__attach(program));
+        if (!link) fail_to_load("attaching to the scheduler's tracepoints", errno);
+        state.process_links.push_back(std::move(link));
+    }
+}
+
+ProbeSession::~ProbeSession() {
+    state_->links.clear();
+    state_->process_links.clear();
+    let_all_run();
+}
+
+AttachMode ProbeSession::mode() const { return state_->mode; }
+const KernelFeatures& ProbeSession::kernel() const { return state_->kernel; }
+const std::vector<NumberedSite>& ProbeSession::sites() const { return state_->sites; }
+
+std::size_t ProbeSession::number_sites(const FilePlan& plan) {
+    State& state = *state_;
+    const std::size_t first = state.sites.size();
+    if (state.numbers.count(plan.identity)) return first;
+    std::vector<std::int64_t> numbers(plan.sites.size(), -1);
+    for (std::size_t i = 0; i < plan.sites.size(); ++i) {
+        const Site& site = plan.sites[i];
+        if (site.kind == SiteKind::kCatch) continue;
+        if (state.sites.size() >= state.max_sites) {
+            throw Failure(ExitCode::kAttach, fmt::format("more than {} sites (at {})", state.max_sites, plan.path),
+                          "make the probe map match fewer functions, or raise --max-sites");
+        }
+        const std::uint32_t number = state.sites.size();
+        hostrange_site entry{};
+        entry.range = site.range;
+        entry.stack_adjust = site.stack_adjust;
+        entry.flags = site.continues ? HOSTRANGE_SITE_TAIL_JUMP : 0;
+        if (bpf_map_update_elem(bpf_map__fd(state.skeleton->maps.sites), &number, &entry, BPF_ANY) != 0) {
+            fail_to_load("writing the site table", errno);
+        }
+        numbers[i] = number;
+        state.sites.push_back({plan.identity, static_cast<std::uint32_t>(i), site.range, site.kind});
+    }
+    state.numbers.emplace(plan.identity, std::move(numbers));
+    return first;
+}
+
+AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
+    State& state = *state_;
+    AttachResult result;
+    std::set<std::uint32_t> left_out;
+    std::vector<Link> links;
+    int error = 0;
+    if (!state.attach_all(plan, process, left_out, links, error)) {
+        // Some site is refused. Find the functions to do without, one probe at a time, then attach the rest.
+        const std::vector<std::int64_t>& numbers = state.numbers.at(plan.identity);
+        for (std::size_t i = 0; i < plan.sites.size(); ++i) {
+            const Site& site = plan.sites[i];
+            if (left_out.count(site.function) || (numbers[i] < 0 && site.kind != SiteKind::kCatch)) continue;
+            const Room room = room_of(site.kind);
+            const std::vector<Link> trial = attach_points(state.program(room), state.mode, process, plan.open_path,
+                                                          {{site.file_offset, 0}}, room == Room::kReturn, error);
+            if (!trial.empty()) continue;
+            left_out.insert(site.function);
+            const std::string name =
+                site.function < plan.functions.size() ? plan.functions[site.function].name : "__cxa_begin_catch";
+            result.refused.push_back(fmt::format("{} in {}: the kernel refused the probe at offset {:#x} ({}): {}", name,
+                                                 plan.path, site.file_offset, site.instruction.text,
+                                                 std::strerror(error)));
+        }
+        if (!state.attach_all(plan, process, left_out, links, error)) {
+            result.refused.push_back(fmt::format("{}: {}", plan.path, std::strerror(error)));
+            return result;
+        }
+    }
+    for (const Site& site : plan.sites) result.sites += left_out.count(site.function) ? 0 : 1;
+    std::vector<Link>& kept = state.links[process];
+    std::move(links.begin(), links.end(), std::back_inserter(kept));
+    return result;
+}
+
+bool ProbeSession::attach_library_hook(const std::string& open_path, pid_t process) {
+    State& state = *state_;
+    const std::optional<LibraryHook> hook = find_library_hook(open_path);
+    if (!hook) return false;
+    int error = 0;
+    std::vector<Link> links = attach_points(state.skeleton->progs.libraries_mapped, state.mode, process, open_path,
+                                            {{hook->file_offset, hook->distance_to_state}}, false, error);
+    if (links.empty()) return false;
+    std::vector<Link>& kept = state.links[process];
+    std::move(links.begin(), links.end(), std::back_inserter(kept));
+    return true;
+}
+
+void ProbeSession::detach(pid_t process) { state_->links.erase(process); }
+
+void ProbeSession::clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans) {
+    // Whenever a probe is taken away, the kernel visits every process that maps the file and removes the breakpoints
+    // that no remaining probe wants there. So add what is there already, once more, and take that away.
+    for (const FilePlan* plan : plans) {
+        std::vector<Link> links;
+        int error = 0;
+        state_->attach_all(*plan, parent, {}, links, error);
+    }
+}
+
+std::vector<OpenThread> ProbeSession::detach_all(const std::function<void()>& drain) {
+    State& state = *state_;
+    state.links.clear();
+    state.process_links.clear();
+
+    // A program that was running when its link went away has ended now: the kernel waits for it. So the threads' states
+    // stand still. Threads whose record finds no room are asked again after a drain.
+    struct Head {
+        std::uint32_t process_id, thread_id, depth, retry;
+    };
+    struct OpenScope {
+        std::uint64_t stack_pointer, start_ns;
+        std::uint32_t site, id;
+    };
+    constexpr int kMostTries = 200;
+    std::vector<OpenThread> threads;
+    for (int tries = 0; tries < kMostTries; ++tries) {
+        threads.clear();
+        Link link(bpf_program__attach_iter(state.skeleton->progs.unfinished_trees, nullptr));
+        const int descriptor = link ? bpf_iter_create(bpf_link__fd(link.get())) : -1;
+        if (descriptor < 0) fail_to_load("reading the unfinished call trees", errno);
+        std::vector<char> text;
+        char buffer[16384];
+        ssize_t got;
+        while ((got = read(descriptor, buffer, sizeof buffer)) > 0) text.insert(text.end(), buffer, buffer + got);
+        close(descriptor);
+
+        bool again = false;
+        for (std::size_t at = 0; at + sizeof(Head) <= text.size();) {
+            Head head;
+            std::memcpy(&head, text.data() + at, sizeof head);
+            at += sizeof head;
+            again |= head.retry != 0;
+            OpenThread thread{head.process_id, head.thread_id, {}};
+            for (std::uint32_t i = 0; i < head.depth && at + sizeof(OpenScope) <= text.size(); ++i) {
+                OpenScope scope;
+                std::memcpy(&scope, text.data() + at, sizeof scope);
+                at += sizeof scope;
+                thread.sites.push_back(scope.site);
+            }
+            if (!thread.sites.empty()) threads.push_back(std::move(thread));
+        }
+        drain();
+        if (!again) break;
+    }
+    return threads;
+}
+
+void ProbeSession::read_trees(int timeout_ms, const std::function<void(std::span<const std::byte>)>& on_record) {
+    state_->on_record = on_record;
+    ring_buffer__poll(state_->tree_ring.get(), timeout_ms);
+    // Most records are committed without a wake-up.
+    ring_buffer__consume(state_->tree_ring.get());
+}
+
+int ProbeSession::events_descriptor() const { return ring_buffer__epoll_fd(state_->event_ring.get()); }
+
+void ProbeSession::read_events(const std::function<void(const hostrange_event&)>& on_event) {
+    state_->on_event = on_event;
+    ring_buffer__consume(state_->event_ring.get());
+}
+
+void ProbeSession::watch(pid_t process, bool stop) {
+    const __u32 key = process, value = stop ? HOSTRANGE_WATCH_STOP : 0;
+    if (bpf_map_update_elem(bpf_map__fd(state_->skeleton->maps.watched), &key, &value, BPF_ANY) != 0) {
+        fail_to_load("watching a process", errno);
+    }
+}
+
+void ProbeSession::unwatch(pid_t process) {
+    const __u32 key = process;
+    bpf_map_delete_elem(bpf_map__fd(state_->skeleton->maps.watched), &key);
+}
+
+void ProbeSession::let_run(pid_t process) {
+    kill(process, SIGCONT);
+    auto* stopped = static_cast<volatile std::uint64_t*>(state_->stopped_memory->address());
+    for (std::size_t i = 0; i < HOSTRANGE_MAX_STOPPED; ++i) {
+        if (stopped[i] == static_cast<std::uint64_t>(process)) stopped[i] = 0;
+    }
+}
+
+void ProbeSession::let_all_run() {
+    auto* stopped = static_cast<volatile std::uint64_t*>(state_->stopped_memory->address());
+    for (std::size_t i = 0; i < HOSTRANGE_MAX_STOPPED; ++i) {
+        if (stopped[i] != 0) kill(static_cast<pid_t>(stopped[i]), SIGCONT);
+        stopped[i] = 0;
+    }
+}
+
+void ProbeSession::start_guardian() {
+    state_->guardian = std::make_unique<Guardian>(
+        static_cast<volatile std::uint64_t*>(state_->stopped_memory->address()), HOSTRANGE_MAX_STOPPED);
+}
+
+hostrange_site_counters ProbeSession::site_counters(std::size_t index) const {
+    const auto* counters = static_cast<const hostrange_site_counters*>(state_->counters_memory->address());
+    hostrange_site_counters sum{};
+    for (int cpu = 0; cpu < state_->cpu_count; ++cpu) {
+        const hostrange_site_counters& one = counters[index * state_->cpu_count + cpu];
+        sum.entries += one.entries;
+        sum.exits += one.exits;
+        sum.by_exception += one.by_exception;
+        sum.abandoned += one.abandoned;
+        sum.overflow += one.overflow;
+        sum.lost += one.lost;
+        sum.orphans += one.orphans;
+        sum.total_ns += one.total_ns;
+    }
+    return sum;
+}
+
+hostrange_session_counters ProbeSession::session_counters() const {
+    return state_->skeleton->bss->session_counters;
+}
+
+}  // namespace hostrange

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "bpf/hostrange.h"
+#include "loader/attach/kernel_features.h"
+#include "loader/probes/plan.h"
+
+namespace hostrange {
+
+struct SessionSettings {
+    AttachMode mode = AttachMode::kAuto;
+    std::size_t ring_bytes = 8u << 20;  // of the ring for call trees; a power of two, at least a page
+    std::uint32_t max_sites = 8192;     // over all files; 64 bytes of memory each per CPU
+    bool watch_all = false;             // tell of every process' exec and libraries
+};
+
+// A site that has a number: its place in the BPF maps and in the collector.
+struct NumberedSite {
+    FileIdentity file;
+    std::uint32_t plan_site;  // index into the file's FilePlan::sites
+    std::uint32_t range;
+    SiteKind kind;
+};
+
+// A thread that still had scopes open when the probes were taken away.
+struct OpenThread {
+    std::uint32_t process_id;
+    std::uint32_t thread_id;
+    std::vector<std::uint32_t> sites;  // outermost first
+};
+
+struct AttachResult {
+    unsigned sites = 0;                 // probes placed
+    std::vector<std::string> refused;   // one line for each function whose probes the kernel refused
+};
+
+// The BPF programs in the kernel, and their probes. Whatever happens to this process, the kernel takes the probes away
+// with it. Used from one thread, but for read_trees().
+class ProbeSession {
+public:
+    // Loads the programs. Throws Failure.
+    explicit ProbeSession(const SessionSettings& settings);
+    ~ProbeSession();
+    ProbeSession(const ProbeSession&) = delete;
+    ProbeSession& operator=(const ProbeSession&) = delete;
+
+    AttachMode mode() const;  // the one in use
+    const KernelFeatures& kernel() const;
+
+    // Gives the sites of a file their numbers, once per file; the exception landing has none. Returns the index in
+    // sites() of the first new one. Throws Failure if there are more than max_sites.
+    std::size_t number_sites(const FilePlan& plan);
+    const std::vector<NumberedSite>& sites() const;
+
+    // Places the probes of a file whose sites have numbers. process -1: in every process that maps the file, now or
+    // later. A function of which one probe is refused gets none.
+    AttachResult attach(const FilePlan& plan, pid_t process);
+
+    // Puts a probe on the dynamic linker's hook, in the file at open_path. False if it has no such hook.
+    bool attach_library_hook(const std::string& open_path, pid_t process);
+
+    // Takes away what was attached for one process alone.
+    void detach(pid_t process);
+
+    // A child inherits its parent's breakpoints. This makes the kernel take them out of processes nobody asked for.
+    void clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans);
+
+    // Takes all probes away, then lets the kernel commit the unfinished trees; they arrive through read_trees(), which
+    // must run meanwhile (in another thread or between calls of `drain`).
+    std::vector<OpenThread> detach_all(const std::function<void()>& drain);
+
+    // Reads committed records for up to timeout_ms; each call of on_record gets one. Only one thread may call it.
+    void read_trees(int timeout_ms, const std::function<void(std::span<const std::byte>)>& on_record);
+
+    // Process events: a descriptor to poll, and what to call when it is readable.
+    int events_descriptor() const;
+    void read_events(const std::function<void(const hostrange_event&)>& on_event);
+
+    void watch(pid_t process, bool stop);
+    void unwatch(pid_t process);
+
+    // Lets a process run that was stopped for us.
+    void let_run(pid_t process);
+
+    // The same for all of them. The destructor does it too.
+    void let_all_run();
+
+    // Starts the process that lets stopped ones run should this one die. Call it before any thread is started.
+    void start_guardian();
+
+    // Of one site, summed over CPUs; index as in sites().
+    hostrange_site_counters site_counters(std::size_t index) const;
+    hostrange_session_counters session_counters() const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace hostrange

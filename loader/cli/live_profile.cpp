@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/cli/live_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+
+#include "loader/cli/container.h"
+#include "loader/failure.h"
+
+namespace hostrange {
+namespace {
+
+// Records are committed without waking the reader until the ring is a quarter full; this is how long they wait at most.
+constexpr int kReadEveryMs = 50;
+constexpr pid_t kAllProcesses = -1;
+
+std::vector<RangeTraits> range_traits(const ProbeMap& map) {
+    std::vector<RangeTraits> traits;
+    for (const RangeDefinition& range : map.ranges) {
+        RangeTraits one{.name = range.name, .cold = range.cold, .not_inside = {}};
+        for (const std::string& other : range.not_inside) {
+            for (std::size_t i = 0; i < map.ranges.size(); ++i) {
+                if (map.ranges[i].name == other) one.not_inside.push_back(i);
+            }
+        }
+        traits.push_back(std::move(one));
+    }
+    return traits;
+}
+
+SiteTraits site_traits(const FilePlan& plan, const Site& site) {
+    SiteTraits traits{.range = site.range, .operator_name = {}, .backend = {}, .implementation = {}};
+    const std::map<std::string, std::string>& labels = plan.functions[site.function].labels;
+    const auto label = [&](const char* name) {
+        const auto found = labels.find(name);
+        return found == labels.end() ? std::string() : found->second;
+    };
+    traits.operator_name = label("operator");
+    traits.backend = label("backend");
+    traits.implementation = label("implementation");
+    return traits;
+}
+
+}  // namespace
+
+LiveProfile::LiveProfile(const ProfileOptions& options) : options_(options) {
+    map_ = load_probe_map(options.probe_map.empty() ? default_probe_map() : options.probe_map);
+    if (!options.output.empty() && options.output != "-") {
+        check_writable(options.output);
+        check_writable(options.output + ".meta.json");
+    }
+    check_kernel_usable();
+    SessionSettings settings;
+    settings.mode = options.attach;
+    settings.ring_bytes = options.ring_bytes;
+    settings.max_sites = options.max_sites;
+    settings.watch_all = options.all_processes;
+    session_ = std::make_unique<ProbeSession>(settings);
+    collector_ = std::make_unique<Collector>(range_traits(map_), options.sample_memory_bytes);
+}
+
+LiveProfile::~LiveProfile() {
+    reading_ = false;
+    if (reader_.joinable()) reader_.join();
+}
+
+LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
+    const auto known = files_.find(file.identity);
+    if (known != files_.end()) return known->second.get();
+
+    auto planned = std::make_unique<PlannedFile>();
+    const bool is_target = !targets_of_file(map_, file.base_name).empty();
+    if (is_target) {
+        planned->plan = plan_file(map_, file, {.return_probes = options_.return_probes});
+        planned->ranges = planned->plan.has_range_sites();
+        if (!planned->plan.problem.empty()) {
+            warnings_.push_back(fmt::format("{}: {}", file.path, planned->plan.problem));
+        }
+    }
+    // Where exceptions land: in libstdc++ or libc++abi, or in whatever was linked with one of them statically.
+    FilePlan landing = plan_exception_landing(file);
+    if (is_target) {
+        for (Site& site : landing.sites) {
+            site.function = planned->plan.functions.size();
+            planned->plan.sites.push_back(std::move(site));
+        }
+    } else if (!landing.sites.empty()) {
+        planned->plan = std::move(landing);
+    } else {
+        other_files_.insert(file.base_name);
+        planned.reset();
+    }
+    PlannedFile* result = planned.get();
+    if (result) order_.push_back(result);
+    files_.emplace(file.identity, std::move(planned));
+    return result;
+}
+
+void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
+    if (!attached_[process].insert(file.plan.identity).second) return;
+    const std::size_t first = session_->number_sites(file.plan);
+    {
+        const std::lock_guard lock(collector_mutex_);
+        const std::vector<NumberedSite>& sites = session_->sites();
+        for (std::size_t i = first; i < sites.size(); ++i) {
+            collector_->add_site(site_traits(file.plan, file.plan.sites[sites[i].plan_site]));
+        }
+    }
+    const AttachResult result = session_->attach(file.plan, process);
+    file.sites = std::max(file.sites, result.sites);
+    for (const std::string& refused : result.refused) {
+        if (std::find(warnings_.begin(), warnings_.end(), refused) == warnings_.end()) warnings_.push_back(refused);
+    }
+}
+
+bool LiveProfile::attach_process(pid_t process, bool for_all) {
+    const std::optional<std::vector<MappedFile>> files = read_process_maps(process);
+    if (!files) return false;
+    const pid_t owner = for_all ? kAllProcesses : process;
+
+    std::vector<PlannedFile*> planned;
+    bool any_ranges = false;
+    for (const MappedFile& mapped : *files) {
+        if (mapped.open_path.empty()) {
+            if (!targets_of_file(map_, mapped.base_name).empty()) {
+                warnings_.push_back(fmt::format("{} of process {} cannot be opened", mapped.path, process));
+            }
+            continue;
+        }
+        if (mapped.base_name.rfind("ld-", 0) == 0 && !attached_[owner].count(mapped.identity)) {
+            if (session_->attach_library_hook(mapped.open_path, owner)) attached_[owner].insert(mapped.identity);
+            continue;
+        }
+        PlannedFile* file = plan_of(mapped);
+        if (!file) continue;
+        // A plan is made once per file, but the process through which it was opened may be gone.
+        file->plan.open_path = mapped.open_path;
+        any_ranges |= file->ranges;
+        planned.push_back(file);
+    }
+    // Exceptions matter only where there are scopes.
+    if (!any_ranges) return true;
+    // With every process profiled, the landing is watched only in those that map a target: other people's exceptions stay
+    // cheap.
+    for (PlannedFile* file : planned) attach_file(*file, file->ranges ? owner : process);
+    return true;
+}
+
+void LiveProfile::restart_process(pid_t process) {
+    session_->detach(process);
+    attached_.erase(process);
+    attach_process(process);
+}
+
+void LiveProfile::forget_process(pid_t process) {
+    session_->detach(process);
+    session_->unwatch(process);
+    attached_.erase(process);
+}
+
+void LiveProfile::forget_gone_processes() {
+    std::vector<pid_t> gone;
+    for (const auto& [process, files] : attached_) {
+        if (process != kAllProcesses && kill(process, 0) != 0 && errno == ESRCH) gone.push_back(process);
+    }
+    for (const pid_t process : gone) forget_process(process);
+}
+
+void LiveProfile::relieve_child_of(pid_t parent) {
+    const auto found = attached_.find(parent);
+    if (found == attached_.end()) return;
+    std::vector<const FilePlan*> plans;
+    for (const FileIdentity& identity : found->second) {
+        const auto file = files_.find(identity);
+        if (file != files_.end() && file->second) plans.push_back(&file->second->plan);
+    }
+    session_->clear_inherited_breakpoints(parent, plans);
+}
+
+void LiveProfile::note_process(const CallTree& tree) {
+    if (processes_.count(tree.process)) return;
+    processes_[tree.process] = {.key = tree.process,
+                                .comm = tree.comm,
+                                .container = container_of_process(static_cast<pid_t>(tree.process.process_id))};
+}
+
+void LiveProfile::add_record(std::span<const std::byte> record) {
+    const CallTree* tree = assembler_.add(record);
+    if (!tree) return;
+    note_process(*tree);
+    collector_->add_tree(*tree);
+    trees_so_far_ += 1;
+    scopes_so_far_ += tree->scopes.size();
+}
+
+void LiveProfile::start_reading() {
+    reading_ = true;
+    reader_ = std::thread([this] {
+        while (reading_) {
+            session_->read_trees(kReadEveryMs, [this](std::span<const std::byte> record) {
+                const std::lock_guard lock(collector_mutex_);
+                add_record(record);
+            });
+        }
+    });
+}
+
+void LiveProfile::stop() {
+    reading_ = false;
+    if (reader_.joinable()) reader_.join();
+    const auto drain = [this] {
+        session_->read_trees(0, [this](std::span<const std::byte> record) { add_record(record); });
+    };
+    drain();
+    open_threads_ = session_->detach_all(drain);
+    drain();
+}
+
+unsigned LiveProfile::attached_functions() const {
+    unsigned count = 0;
+    for (const PlannedFile* file : order_) count += file->ranges && file->sites ? file->plan.functions.size() : 0;
+    return count;
+}
+
+unsigned LiveProfile::attached_sites() const {
+    unsigned count = 0;
+    for (const PlannedFile* file : order_) count += file->sites;
+    return count;
+}
+
+unsigned LiveProfile::attached_ranges() const {
+    std::set<std::uint32_t> ranges;
+    for (const PlannedFile* file : order_) {
+        if (!file->sites) continue;
+        for (const PlannedFunction& function : file->plan.functions) ranges.insert(function.range);
+    }
+    return ranges.size();
+}
+
+unsigned LiveProfile::attached_files() const {
+    return std::count_if(order_.begin(), order_.end(), [](const PlannedFile* f) { return f->ranges && f->sites; });
+}
+
+std::vector<const FilePlan*> LiveProfile::plans() const {
+    std::vector<const FilePlan*> plans;
+    for (const PlannedFile* file : order_) plans.push_back(&file->plan);
+    return plans;
+}
+
+}  // namespace hostrange

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "loader/attach/session.h"
+#include "loader/cli/options.h"
+#include "loader/collect/call_tree.h"
+#include "loader/collect/statistics.h"
+#include "loader/probes/plan.h"
+#include "loader/probes/probe_map.h"
+
+namespace hostrange {
+
+// One running profile: which files are planned and attached for whom, and the thread that turns records into samples.
+// All methods are for one thread.
+class LiveProfile {
+public:
+    // Reads the map and loads the programs. Throws Failure.
+    explicit LiveProfile(const ProfileOptions& options);
+    ~LiveProfile();
+
+    ProbeSession& session() { return *session_; }
+    const ProbeMap& map() const { return map_; }
+
+    // Attaches to the files that a process maps now and that are not attached for it yet, and to its dynamic linker.
+    // false if its memory map cannot be read (errno says why). With `for_all`, probes are placed for every process.
+    bool attach_process(pid_t process, bool for_all = false);
+
+    // The process has started another program: attach anew.
+    void restart_process(pid_t process);
+
+    // The process is gone.
+    void forget_process(pid_t process);
+
+    // The same for every process that is gone; for those whose end nobody tells of.
+    void forget_gone_processes();
+
+    // A process nobody asked for has inherited the breakpoints of `parent`.
+    void relieve_child_of(pid_t parent);
+
+    // Reads committed call trees from here on, in a thread of its own. Start the guardian before.
+    void start_reading();
+
+    // Takes the probes away and reads what is left.
+    void stop();
+
+    // Functions and sites that are attached, over all files.
+    unsigned attached_functions() const;
+    unsigned attached_sites() const;
+    unsigned attached_ranges() const;
+    unsigned attached_files() const;
+
+    // Progress; safe while reading.
+    std::uint64_t scopes_so_far() const { return scopes_so_far_; }
+    std::uint64_t trees_so_far() const { return trees_so_far_; }
+
+    // Files that match a target of the map, in the order in which they were met.
+    std::vector<const FilePlan*> plans() const;
+
+    // Base names of other files that the processes map, for the message that nothing was found.
+    const std::set<std::string>& other_files() const { return other_files_; }
+
+    // Writes table, JSON lines and sidecar. Call it after stop().
+    void report(double duration_s);
+
+private:
+    struct PlannedFile {
+        FilePlan plan;
+        bool ranges = false;  // false: only the exception landing
+        unsigned sites = 0;   // placed
+    };
+
+    PlannedFile* plan_of(const MappedFile& file);
+    void attach_file(PlannedFile& file, pid_t process);
+    void note_process(const CallTree& tree);
+    void add_record(std::span<const std::byte> record);
+    SessionSummary summarize(double duration_s);
+
+    const ProfileOptions options_;
+    ProbeMap map_;
+    std::unique_ptr<ProbeSession> session_;
+    std::map<FileIdentity, std::unique_ptr<PlannedFile>> files_;  // null: of no interest
+    std::vector<PlannedFile*> order_;
+    std::map<pid_t, std::set<FileIdentity>> attached_;  // by process; -1: all
+    std::set<std::string> other_files_;
+    std::vector<std::string> warnings_;
+
+    std::mutex collector_mutex_;
+    std::unique_ptr<Collector> collector_;
+    TreeAssembler assembler_;
+    std::map<ProcessKey, ProcessLine> processes_;
+    std::vector<OpenThread> open_threads_;
+    std::thread reader_;
+    std::atomic<bool> reading_ = false;
+    std::atomic<std::uint64_t> scopes_so_far_ = 0, trees_so_far_ = 0;
+};
+
+}  // namespace hostrange

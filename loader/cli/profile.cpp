@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "loader/cli/event_loop.h"
+#include "loader/cli/live_profile.h"
+#include "loader/cli/nothing_found.h"
+#include "loader/cli/options.h"
+#include "loader/failure.h"
+#include "loader/probes/process_maps.h"
+
+namespace hostrange {
+namespace {
+
+std::string name_of(pid_t process) {
+    const std::optional<ProcessDescription> description = describe_process(process);
+    return fmt::format("process {}{}", process, description ? fmt::format(" ({})", description->comm) : "");
+}
+
+Failure no_such_process(pid_t process) {
+    return Failure(ExitCode::kNoProcess, fmt::format("there is no process {}", process),
+                   "it may have ended; `pgrep -a NAME` lists process ids by name");
+}
+
+void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
+    const std::optional<ProcessDescription> description = describe_process(process);
+    if (!description) throw no_such_process(process);
+    if (description->kernel_thread_or_zombie) {
+        throw Failure(ExitCode::kNoProcess, fmt::format("process {} has no program: it is a kernel thread or has ended",
+                                                        process),
+                      "name a running program");
+    }
+    if (!loop.follow(process)) throw no_such_process(process);
+    profile.session().watch(process, false);
+    if (profile.attach_process(process)) return;
+    const int error = errno;
+    if (error == EACCES || error == EPERM) {
+        throw Failure(ExitCode::kPermission,
+                      fmt::format("{} belongs to user {}, and its memory map may not be read", name_of(process),
+                                  description->user),
+                      "run it with sudo, or with CAP_SYS_PTRACE too");
+    }
+    if (error == ENOENT || error == ESRCH) throw no_such_process(process);
+    throw Failure(ExitCode::kInternal, fmt::format("reading the memory map of {}: {}", name_of(process),
+                                                   std::strerror(error)), "is /proc mounted?");
+}
+
+void say_ready(const LiveProfile& profile, const std::string& whom, const ProfileOptions& options) {
+    fmt::print(stderr,
+               "hostrange-bpf: profiling {}{}: {} functions of {} ranges, {} sites in {} files ({}); Ctrl-C ends it\n",
+               whom, options.duration_s ? fmt::format(" for {:g} s", *options.duration_s) : "",
+               profile.attached_functions(), profile.attached_ranges(), profile.attached_sites(),
+               profile.attached_files(), attach_mode_name(const_cast<LiveProfile&>(profile).session().mode()));
+}
+
+}  // namespace
+
+int profile_processes(const ProfileOptions& options) {
+    block_ending_signals();
+    LiveProfile profile(options);
+    EventLoop loop(profile);
+    loop.on_signal = [&](int) { loop.stop(); };
+    loop.on_gone = [&](pid_t process) {
+        profile.forget_process(process);
+        if (loop.followed() == 0 && !options.all_processes) loop.stop();
+    };
+    loop.on_event = [&](const hostrange_event& event) {
+        const pid_t process = static_cast<pid_t>(event.process_id);
+        if (event.kind == HOSTRANGE_EVENT_FORK) {
+            profile.relieve_child_of(static_cast<pid_t>(event.parent_id));
+        } else if (options.all_processes) {
+            profile.attach_process(process, true);
+        } else if (event.kind == HOSTRANGE_EVENT_EXEC) {
+            profile.restart_process(process);
+        } else {
+            profile.attach_process(process);
+        }
+    };
+
+    std::string whom;
+    if (options.all_processes) {
+        whom = "all processes";
+        const pid_t self = getpid();
+        for (const pid_t process : list_processes()) {
+            if (process != self) profile.attach_process(process, true);
+        }
+        loop.on_tick = [&] { profile.forget_gone_processes(); };
+        if (profile.attached_files() == 0) {
+            fmt::print(stderr, "hostrange-bpf: no process maps a file of the probe map yet; waiting for one\n");
+        }
+    } else {
+        for (const pid_t process : options.processes) {
+            attach_or_fail(profile, loop, process);
+            whom += (whom.empty() ? "" : ", ") + name_of(process);
+        }
+        if (profile.attached_files() == 0) {
+            throw nothing_found(profile.map(), whom, profile.plans(), profile.other_files());
+        }
+    }
+    profile.start_reading();
+    say_ready(profile, whom, options);
+    loop.run(options.duration_s);
+    const double duration_s = loop.elapsed_s();
+    profile.stop();
+    profile.report(duration_s);
+    return static_cast<int>(ExitCode::kSuccess);
+}
+
+}  // namespace hostrange

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a profile: counters of the kernel and of the collector are brought together, checked, and reported.
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+
+#include "loader/cli/invoking_user.h"
+#include "loader/cli/live_profile.h"
+
+namespace hostrange {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* site_kind_name(SiteKind kind) {
+    switch (kind) {
+        case SiteKind::kEntry:
+            return "entry";
+        case SiteKind::kRet:
+            return "ret";
+        case SiteKind::kTailJump:
+            return "tail_jump";
+        case SiteKind::kReturn:
+            return "uretprobe";
+        case SiteKind::kCatch:
+            break;
+    }
+    return "exception_landing";
+}
+
+const char* instruction_class_name(InstructionClass instruction_class) {
+    switch (instruction_class) {
+        case InstructionClass::kOptimisedNop:
+            return "optimised_nop";
+        case InstructionClass::kEmulated:
+            return "emulated";
+        case InstructionClass::kSingleStep:
+            break;
+    }
+    return "single_step";
+}
+
+Json counters_json(const hostrange_site_counters& counters, std::uint64_t open) {
+    return {{"entries", counters.entries},
+            {"exits", counters.exits},
+            {"by_exception", counters.by_exception},
+            {"abandoned", counters.abandoned},
+            {"open", open},
+            {"overflow", counters.overflow},
+            {"lost", counters.lost},
+            {"orphans", counters.orphans},
+            {"total_ns", counters.total_ns}};
+}
+
+std::string utc_now() {
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    gmtime_r(&now, &parts);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    return text;
+}
+
+Json host_json(const KernelFeatures& kernel) {
+    utsname name{};
+    uname(&name);
+    return {{"name", name.nodename},
+            {"machine", name.machine},
+            {"kernel", kernel.release},
+            {"kernel_version", name.version},
+            {"lockdown", kernel.lockdown.empty() ? Json() : Json(kernel.lockdown)},
+            {"cpus", sysconf(_SC_NPROCESSORS_ONLN)}};
+}
+
+// "1 scope", "2 scopes"
+std::string counted(std::uint64_t count, const char* one, const char* many) {
+    return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+}  // namespace
+
+SessionSummary LiveProfile::summarize(double duration_s) {
+    SessionSummary summary;
+    summary.duration_s = duration_s;
+    summary.processes = processes_;
+    summary.warnings = warnings_;
+
+    std::map<std::uint32_t, std::uint64_t> open_by_site;
+    for (const OpenThread& thread : open_threads_) {
+        for (const std::uint32_t site : thread.sites) ++open_by_site[site];
+    }
+
+    hostrange_site_counters total{};
+    std::uint64_t open_total = 0, unbalanced = 0;
+    const std::vector<NumberedSite>& sites = session_->sites();
+    std::map<FileIdentity, Json> sites_by_file;
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+        const hostrange_site_counters counters = session_->site_counters(i);
+        const std::uint64_t open = open_by_site.count(i) ? open_by_site.at(i) : 0;
+        open_total += open;
+        if (counters.entries != counters.exits + counters.by_exception + counters.abandoned + open) ++unbalanced;
+        total.exits += counters.exits;
+        total.by_exception += counters.by_exception;
+        total.abandoned += counters.abandoned;
+        total.overflow += counters.overflow;
+        total.lost += counters.lost;
+        total.orphans += counters.orphans;
+        if (counters.lost) summary.lost_by_range[sites[i].range] += counters.lost;
+
+        const FilePlan& plan = files_.at(sites[i].file)->plan;
+        const Site& site = plan.sites[sites[i].plan_site];
+        Json entry = {{"number", i},
+                      {"range", map_.ranges[site.range].name},
+                      {"kind", site_kind_name(site.kind)},
+                      {"symbol", plan.functions[site.function].symbol},
+                      {"file_offset", site.file_offset},
+                      {"instruction", site.instruction.text},
+                      {"class", instruction_class_name(site.instruction.instruction_class)}};
+        if (site.kind == SiteKind::kEntry) {
+            entry["labels"] = plan.functions[site.function].labels;
+            entry["counters"] = counters_json(counters, open);
+        } else {
+            entry["orphans"] = counters.orphans;
+        }
+        sites_by_file[sites[i].file].push_back(std::move(entry));
+    }
+
+    const AssemblyLosses& losses = assembler_.losses();
+    const hostrange_session_counters session = session_->session_counters();
+    const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
+    if (total.lost) {
+        warn(fmt::format("{} lost, the ring buffer being full: their totals are exact, their rows are not; use a larger "
+                         "--ring-size", counted(total.lost, "scope was", "scopes were")));
+    }
+    if (losses.broken_trees) {
+        warn(fmt::format("{} dropped, a part of it being lost ({})", counted(losses.broken_trees, "call tree was",
+                                                                            "call trees were"),
+                         counted(losses.broken_tree_scopes, "scope of it had arrived", "scopes of them had arrived")));
+    }
+    if (losses.malformed_records) {
+        warn(counted(losses.malformed_records, "record was malformed", "records were malformed"));
+    }
+    if (losses.split_trees) {
+        warn(fmt::format("{} too long to be kept whole: each piece has its own phase",
+                         counted(losses.split_trees, "call tree was", "call trees were")));
+    }
+    if (total.overflow) {
+        warn(fmt::format("{} deeper than {} open ones and not measured",
+                         counted(total.overflow, "scope was", "scopes were"), HOSTRANGE_MAX_DEPTH));
+    }
+    if (total.orphans) {
+        warn(fmt::format("{} that had begun before the probes were there, or whose stack was not told apart",
+                         counted(total.orphans, "exit ended no scope: of a call", "exits ended no scope: of calls")));
+    }
+    if (open_total) warn(fmt::format("{} still open at the end and not measured", counted(open_total, "scope was",
+                                                                                         "scopes were")));
+    if (session.no_state) warn(fmt::format("{} without memory for its thread's stack of scopes",
+                                           counted(session.no_state, "hit found the kernel", "hits found the kernel")));
+    if (session.lost_events) {
+        warn(fmt::format("{} lost: some processes or libraries may not have been profiled",
+                         counted(session.lost_events, "process event was", "process events were")));
+    }
+    if (collector_->budget().coarse_sets) {
+        warn(fmt::format("{} outgrew the sample memory: quantiles are within 0.78 %; use a larger --sample-memory",
+                         counted(collector_->budget().coarse_sets, "set of samples", "sets of samples")));
+    }
+    if (unbalanced) {
+        warn(fmt::format("{} whose counters do not add up: please report this",
+                         counted(unbalanced, "there is a site", "there are sites")));
+    }
+    warn("times are raw: they include what the probes themselves cost");
+
+    Json files = Json::array();
+    for (const PlannedFile* file : order_) {
+        const FilePlan& plan = file->plan;
+        Json unavailable = Json::array();
+        for (const Unavailable& one : plan.unavailable) {
+            unavailable.push_back(
+                {{"range", map_.ranges[one.range].name}, {"symbol", one.symbol}, {"reason", one.reason}});
+        }
+        Json functions = Json::array();
+        for (const PlannedFunction& function : plan.functions) {
+            functions.push_back({{"range", map_.ranges[function.range].name},
+                                 {"name", function.name},
+                                 {"symbol", function.symbol},
+                                 {"other_symbols", function.other_symbols},
+                                 {"labels", function.labels},
+                                 {"note", function.note}});
+        }
+        const auto numbered = sites_by_file.find(plan.identity);
+        files.push_back({{"path", plan.path},
+                         {"build_id", plan.build_id},
+                         {"stripped", plan.stripped},
+                         {"problem", plan.problem},
+                         {"probes", file->sites},
+                         {"functions", std::move(functions)},
+                         {"unavailable", std::move(unavailable)},
+                         {"sites", numbered == sites_by_file.end() ? Json::array() : std::move(numbered->second)}});
+    }
+    Json processes = Json::array();
+    for (const auto& [key, process] : processes_) {
+        processes.push_back({{"pid", key.process_id},
+                             {"start_ns", key.start_ns},
+                             {"comm", process.comm},
+                             {"container", process.container}});
+    }
+    Json open_threads = Json::array();
+    for (const OpenThread& thread : open_threads_) {
+        open_threads.push_back({{"pid", thread.process_id}, {"thread", thread.thread_id}, {"sites", thread.sites}});
+    }
+    const CollectionTotals& collected = collector_->totals();
+    summary.meta = {
+        {"tool", "hostrange-bpf"},
+        {"version", HOSTRANGE_VERSION},
+        {"written", utc_now()},
+        {"duration_s", duration_s},
+        {"host", host_json(session_->kernel())},
+        {"attach", attach_mode_name(session_->mode())},
+        {"probe_map", map_.path},
+        {"ring_bytes", options_.ring_bytes},
+        {"calibration", nullptr},
+        {"totals",
+         {{"trees", collected.trees},
+          {"unfinished_trees", collected.unfinished_trees},
+          {"scopes", collected.scopes},
+          {"unwound", collected.unwound},
+          {"outside_condition", collected.outside_condition},
+          {"exits", total.exits},
+          {"by_exception", total.by_exception},
+          {"abandoned", total.abandoned},
+          {"open", open_total},
+          {"overflow", total.overflow},
+          {"orphans", total.orphans}}},
+        {"lost",
+         {{"scopes", total.lost},
+          {"trees_in_kernel", session.lost_trees},
+          {"broken_trees", losses.broken_trees},
+          {"broken_tree_scopes", losses.broken_tree_scopes},
+          {"malformed_records", losses.malformed_records},
+          {"events", session.lost_events},
+          {"no_state", session.no_state}}},
+        {"stacks",
+         {{"other_stack", session.other_stack},
+          {"stack_unknown", session.stack_unknown},
+          {"out_of_order", session.out_of_order}}},
+        {"unbalanced_sites", unbalanced},
+        {"sample_memory",
+         {{"limit_bytes", collector_->budget().limit_bytes},
+          {"used_bytes", collector_->budget().used_bytes},
+          {"coarse_sets", collector_->budget().coarse_sets}}},
+        {"processes", std::move(processes)},
+        {"open_threads", std::move(open_threads)},
+        {"files", std::move(files)},
+        {"warnings", summary.warnings},
+    };
+    return summary;
+}
+
+void LiveProfile::report(double duration_s) {
+    const SessionSummary summary = summarize(duration_s);
+    if (!options_.output.empty()) {
+        const std::string lines = json_lines(*collector_, summary, options_.fields);
+        if (options_.output == "-") {
+            std::fwrite(lines.data(), 1, lines.size(), stdout);
+            for (const std::string& warning : summary.warnings) {
+                fmt::print(stderr, "hostrange-bpf: {}\n", warning);
+            }
+            return;
+        }
+        const std::optional<InvokingUser> user = invoking_user();
+        const int owner = user ? static_cast<int>(user->user) : -1, group = user ? static_cast<int>(user->group) : -1;
+        write_atomically(options_.output, lines, owner, group);
+        write_atomically(options_.output + ".meta.json", summary.meta.dump(2) + "\n", owner, group);
+    }
+    fmt::print("{}", table(*collector_, summary, terminal_width()));
+    std::fflush(stdout);
+    if (!options_.output.empty()) fmt::print(stderr, "hostrange-bpf: report in {}\n", options_.output);
+}
+
+}  // namespace hostrange

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options and wiring only.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+
+#include "loader/cli/options.h"
+#include "loader/failure.h"
+
+namespace {
+
+using namespace hostrange;
+
+const std::map<std::string, Fields> kFields = {{"upstream", Fields::kUpstream}, {"all", Fields::kAll}};
+const std::map<std::string, ReturnProbes> kReturnProbes = {
+    {"auto", ReturnProbes::kAuto}, {"ret", ReturnProbes::kRet}, {"uretprobe", ReturnProbes::kUretprobe}};
+const std::map<std::string, AttachMode> kAttachModes = {{"auto", AttachMode::kAuto},
+                                                        {"uprobe_multi", AttachMode::kUprobeMulti},
+                                                        {"perf_event", AttachMode::kPerfEvent}};
+
+void add_profile_options(CLI::App& app, ProfileOptions& options) {
+    app.add_option_function<std::string>(
+           "-d,--duration",
+           [&options](const std::string& text) {
+               options.duration_s = parse_duration(text);
+               if (!options.duration_s) {
+                   throw CLI::ValidationError("--duration", "\"" + text + "\" is no duration: 10, 10s, 200ms, 5m, 1h");
+               }
+           },
+           "Profile that long, then report (10, 10s, 200ms, 5m); without it, until the target ends or Ctrl-C")
+        ->type_name("TIME");
+    app.add_option("-o,--output", options.output,
+                   "Write JSON lines to FILE and the sidecar to FILE.meta.json; - for JSON lines on stdout")
+        ->type_name("FILE");
+    app.add_option("--fields", options.fields, "Fields of the JSON lines: upstream (ten), all")
+        ->transform(CLI::CheckedTransformer(kFields, CLI::ignore_case))
+        ->type_name("SET");
+    app.add_option("-m,--probe-map", options.probe_map, "Which functions are which ranges (docs/probe-map.md)")
+        ->type_name("FILE");
+    app.add_option("--return-probes", options.return_probes,
+                   "How ends are seen: auto, ret, uretprobe. uretprobe is cheaper, but aborts a target that throws an "
+                   "exception through a probed function")
+        ->transform(CLI::CheckedTransformer(kReturnProbes, CLI::ignore_case))
+        ->type_name("HOW");
+    app.add_option("--attach", options.attach, "How probes are attached: auto, uprobe_multi, perf_event")
+        ->transform(CLI::CheckedTransformer(kAttachModes, CLI::ignore_case))
+        ->type_name("HOW");
+    app.add_option_function<std::string>(
+           "--ring-size",
+           [&options](const std::string& text) {
+               const std::optional<std::size_t> size = parse_size(text);
+               if (!size || *size < 4096 || *size > (1u << 30) || (*size & (*size - 1)) != 0) {
+                   throw CLI::ValidationError("--ring-size", "\"" + text + "\" is no power of two from 4k to 1G");
+               }
+               options.ring_bytes = *size;
+           },
+           "Ring buffer between kernel and loader, a power of two (8M)")
+        ->type_name("SIZE");
+    app.add_option_function<std::string>(
+           "--sample-memory",
+           [&options](const std::string& text) {
+               const std::optional<std::size_t> size = parse_size(text);
+               if (!size) throw CLI::ValidationError("--sample-memory", "\"" + text + "\" is no size: 512M, 2G");
+               options.sample_memory_bytes = *size;
+           },
+           "Memory for exact quantiles (512M); beyond it they are within 0.78 %")
+        ->type_name("SIZE");
+    app.add_option("--max-sites", options.max_sites, "Most probes over all files (8192)")
+        ->check(CLI::Range(1, 1 << 22))
+        ->type_name("COUNT");
+}
+
+int run_program(int argc, char** argv) {
+    ProfileOptions options;
+    CLI::App app("Shows where host time goes inside a running library, range by range, from outside.", "hostrange-bpf");
+    app.set_version_flag("--version", HOSTRANGE_VERSION);
+    app.footer(
+        "Examples:\n"
+        "  sudo hostrange-bpf --pid 1234 --duration 10s --output report.jsonl\n"
+        "  sudo hostrange-bpf run -o report.jsonl -- python3 script.py\n"
+        "  sudo hostrange-bpf --all --duration 1m\n");
+    app.add_option("-p,--pid", options.processes, "Profile this process; repeatable")
+        ->check(CLI::Range(1, 1 << 22))
+        ->type_name("PID");
+    app.add_flag("-a,--all", options.all_processes, "Profile every process that maps a file of the probe map, now or later");
+    add_profile_options(app, options);
+
+    CLI::App* run = app.add_subcommand("run", "Start a command as the invoking user and profile it and its children");
+    add_profile_options(*run, options);
+    run->prefix_command();
+    run->footer("Usage: hostrange-bpf run [OPTIONS] -- COMMAND [ARGUMENTS]");
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        const int status = app.exit(error, std::cout, std::cerr);
+        return status == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+    }
+    if (run->parsed()) {
+        options.command = run->remaining();
+        if (!options.command.empty() && options.command.front() == "--") options.command.erase(options.command.begin());
+        if (options.command.empty()) {
+            throw Failure(ExitCode::kUsage, "run: no command", "hostrange-bpf run -- COMMAND [ARGUMENTS]");
+        }
+        if (options.all_processes || !options.processes.empty()) {
+            throw Failure(ExitCode::kUsage, "run profiles its own command: --pid and --all do not go with it",
+                          "use either of them");
+        }
+        return profile_command(options);
+    }
+    if (options.processes.empty() == !options.all_processes) {
+        throw Failure(ExitCode::kUsage,
+                      options.all_processes ? "--pid and --all exclude each other" : "nothing to profile",
+                      "name a process with --pid PID, or use --all, or `run -- COMMAND` (--help shows more)");
+    }
+    return profile_processes(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run_program(argc, argv);
+    } catch (const Failure& failure) {
+        std::fprintf(stderr, "hostrange-bpf: %s\n  hint: %s\n", failure.what(), failure.hint().c_str());
+        return static_cast<int>(failure.code());
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "hostrange-bpf: internal error: %s\n  hint: please report this\n", error.what());
+        return static_cast<int>(ExitCode::kInternal);
+    }
+}

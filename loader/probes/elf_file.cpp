@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/probes/elf_file.h"
+
+#include <fcntl.h>
+#include <gelf.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+namespace hostrange {
+
+namespace {
+
+// What a file may make this program allocate; the largest tables seen in practice stay well below.
+constexpr std::uint64_t kMaxTableBytes = 1u << 30;
+constexpr std::uint64_t kMaxNamesBytes = 1u << 29;
+constexpr std::size_t kMaxNameBytes = 64 << 10;
+constexpr std::uint64_t kMaxNoteBytes = 64 << 10;
+constexpr std::uint64_t kMaxPathBytes = 4096;
+
+class Descriptor {
+public:
+    explicit Descriptor(int number) : number_(number) {}
+    ~Descriptor() {
+        if (number_ >= 0) close(number_);
+    }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    int number() const { return number_; }
+
+private:
+    int number_;
+};
+
+struct EndElf {
+    void operator()(Elf* elf) const { elf_end(elf); }
+};
+
+// An executable PT_LOAD, as far as the file backs it.
+struct Segment {
+    std::uint64_t address;
+    std::uint64_t offset;
+    std::uint64_t size;
+};
+
+// What is wrong with the kind of file; empty for an x86-64 program or shared object.
+std::string unsupported_kind(const GElf_Ehdr& header) {
+    if (header.e_ident[EI_CLASS] != ELFCLASS64) return "a 32-bit file";
+    if (header.e_ident[EI_DATA] != ELFDATA2LSB) return "a big-endian file";
+    switch (header.e_machine) {
+        case EM_X86_64:
+            break;
+        case EM_AARCH64:
+            return "an arm64 file";
+        case EM_RISCV:
+            return "a RISC-V file";
+        case EM_BPF:
+            return "a BPF object";
+        default:
+            return "for machine " + std::to_string(header.e_machine);
+    }
+    switch (header.e_type) {
+        case ET_DYN:
+        case ET_EXEC:
+            return "";
+        case ET_REL:
+            return "an unlinked object file";
+        case ET_CORE:
+            return "a core dump";
+        default:
+            return "an ELF file of type " + std::to_string(header.e_type);
+    }
+}
+
+std::string without_version(std::string_view name) {
+    const std::size_t at = name.find('@');
+    return std::string(at == 0 ? name : name.substr(0, at));
+}
+
+}  // namespace
+
+struct ElfFile::Contents {
+    Contents(std::string path, int descriptor) : path(std::move(path)), file(descriptor) {}
+
+    std::string path;
+    Descriptor file;
+    std::unique_ptr<Elf, EndElf> elf;
+    std::uint64_t file_size = 0;
+    std::vector<Segment> segments;
+    std::string build_id;
+    std::string interpreter;
+    Elf_Scn* symbol_table = nullptr;
+    Elf_Scn* dynamic_symbols = nullptr;
+    std::vector<FunctionSymbol> functions;
+    std::uint64_t names_bytes = 0;
+    std::optional<std::unordered_map<std::uint64_t, std::string>> got_names;  // read when first asked for
+
+    std::string read();
+    std::string read_segments();
+    void find_sections();
+    void read_build_id(const GElf_Phdr& notes);
+    void add_functions(Elf_Scn* table);
+    void sort_functions();
+    void read_got_names();
+    std::optional<std::uint64_t> object_address(Elf_Scn* table, const std::string& name) const;
+    Elf_Data* table(Elf_Scn* section) const;
+    std::string_view string_at(std::size_t string_section, std::size_t offset) const;
+    std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t size) const;
+    const Segment* segment_of(std::uint64_t address) const;
+};
+
+// Empty if the bytes are not all there.
+std::vector<std::uint8_t> ElfFile::Contents::bytes(std::uint64_t offset, std::uint64_t size) const {
+    if (offset > file_size || size > file_size - offset) return {};
+    std::vector<std::uint8_t> result(size);
+    std::size_t done = 0;
+    while (done < size) {
+        const ssize_t count = pread(file.number(), result.data() + done, size - done, offset + done);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return {};
+        done += count;
+    }
+    return result;
+}
+
+const Segment* ElfFile::Contents::segment_of(std::uint64_t address) const {
+    for (const Segment& segment : segments)
+        if (address >= segment.address && address - segment.address < segment.size) return &segment;
+    return nullptr;
+}
+
+// libelf checks a section against the file's size, but would allocate whatever a sparse file claims.
+Elf_Data* ElfFile::Contents::table(Elf_Scn* section) const {
+    GElf_Shdr header;
+    if (section == nullptr || gelf_getshdr(section, &header) == nullptr) return nullptr;
+    if (header.sh_type == SHT_NOBITS || header.sh_size > kMaxTableBytes || header.sh_size > file_size) return nullptr;
+    return elf_getdata(section, nullptr);
+}
+
+std::string_view ElfFile::Contents::string_at(std::size_t string_section, std::size_t offset) const {
+    Elf_Scn* section = elf_getscn(elf.get(), string_section);
+    GElf_Shdr header;
+    if (section == nullptr || gelf_getshdr(section, &header) == nullptr || header.sh_type != SHT_STRTAB) return {};
+    const Elf_Data* data = table(section);
+    if (data == nullptr || data->d_buf == nullptr || offset >= data->d_size) return {};
+    const char* start = static_cast<const char*>(data->d_buf) + offset;
+    const std::size_t limit = std::min(data->d_size - offset, kMaxNameBytes);
+    const void* end = std::memchr(start, 0, limit);
+    return end == nullptr ? std::string_view{} : std::string_view(start, static_cast<const char*>(end) - start);
+}
+
+void ElfFile::Contents::read_build_id(const GElf_Phdr& notes) {
+    const std::vector<std::uint8_t> data =
+        bytes(notes.p_offset, std::min<std::uint64_t>(notes.p_filesz, kMaxNoteBytes));
+    const std::uint64_t alignment = notes.p_align == 8 ? 8 : 4;
+    const auto padded = [&](std::uint64_t size) { return (size + alignment - 1) / alignment * alignment; };
+    std::uint64_t at = 0;
+    while (build_id.empty() && at + sizeof(Elf64_Nhdr) <= data.size()) {
+        Elf64_Nhdr note;
+        std::memcpy(&note, data.data() + at, sizeof note);
+        const std::uint64_t name = at + sizeof note;
+        const std::uint64_t description = at + padded(sizeof note + std::uint64_t{note.n_namesz});
+        const std::uint64_t end = description + note.n_descsz;
+        if (description > data.size() || end > data.size()) return;
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(data.data() + name, "GNU", 4) == 0) {
+            constexpr char kDigits[] = "0123456789abcdef";
+            for (std::uint64_t i = description; i < end; ++i) {
+                build_id += kDigits[data[i] >> 4];
+                build_id += kDigits[data[i] & 15];
+            }
+        }
+        at = padded(end);
+    }
+}
+
+std::string ElfFile::Contents::read_segments() {
+    std::size_t count = 0;
+    if (elf_getphdrnum(elf.get(), &count) != 0) return "its program headers cannot be read";
+    for (std::size_t i = 0; i < count; ++i) {
+        GElf_Phdr header;
+        if (gelf_getphdr(elf.get(), static_cast<int>(i), &header) == nullptr) return "its program headers are damaged";
+        if (header.p_type == PT_NOTE && build_id.empty()) read_build_id(header);
+        if (header.p_type == PT_INTERP && header.p_filesz <= kMaxPathBytes) {
+            const std::vector<std::uint8_t> path = bytes(header.p_offset, header.p_filesz);
+            interpreter.assign(path.begin(), std::find(path.begin(), path.end(), 0));
+        }
+        if (header.p_type != PT_LOAD || (header.p_flags & PF_X) == 0 || header.p_offset >= file_size) continue;
+        const std::uint64_t size = std::min(header.p_filesz, file_size - header.p_offset);
+        if (size == 0 || header.p_vaddr + size < header.p_vaddr) continue;
+        segments.push_back({header.p_vaddr, header.p_offset, size});
+    }
+    return segments.empty() ? "it has no executable segment" : "";
+}
+
+void ElfFile::Contents::find_sections() {
+    Elf_Scn* section = nullptr;
+    while ((section = elf_nextscn(elf.get(), section)) != nullptr) {
+        GElf_Shdr header;
+        if (gelf_getshdr(section, &header) == nullptr) continue;
+        if (header.sh_type == SHT_SYMTAB && symbol_table == nullptr) symbol_table = section;
+        if (header.sh_type == SHT_DYNSYM && dynamic_symbols == nullptr) dynamic_symbols = section;
+    }
+}
+
+void ElfFile::Contents::add_functions(Elf_Scn* section) {
+    GElf_Shdr header;
+    Elf_Data* data = table(section);
+    if (data == nullptr || gelf_getshdr(section, &header) == nullptr) return;
+    const std::size_t count = data->d_size / sizeof(Elf64_Sym);
+    for (std::size_t i = 0; i < count; ++i) {
+        GElf_Sym symbol;
+        if (gelf_getsym(data, static_cast<int>(i), &symbol) == nullptr) return;
+        if (GELF_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF) continue;
+        if (segment_of(symbol.st_value) == nullptr) continue;
+        const std::string_view name = string_at(header.sh_link, symbol.st_name);
+        // Overlapping strings make small tables with endless names.
+        if (name.empty() || names_bytes + name.size() > kMaxNamesBytes) continue;
+        names_bytes += name.size();
+        functions.push_back(
+            {without_version(name), symbol.st_value, symbol.st_size, GELF_ST_BIND(symbol.st_info) != STB_LOCAL});
+    }
+}
+
+std::optional<std::uint64_t> ElfFile::Contents::object_address(Elf_Scn* section, const std::string& name) const {
+    GElf_Shdr header;
+    Elf_Data* data = table(section);
+    if (data == nullptr || gelf_getshdr(section, &header) == nullptr) return std::nullopt;
+    const std::size_t count = data->d_size / sizeof(Elf64_Sym);
+    for (std::size_t i = 0; i < count; ++i) {
+        GElf_Sym symbol;
+        if (gelf_getsym(data, static_cast<int>(i), &symbol) == nullptr) return std::nullopt;
+        if (GELF_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx == SHN_UNDEF) continue;
+        if (without_version(string_at(header.sh_link, symbol.st_name)) == name) return symbol.st_value;
+    }
+    return std::nullopt;
+}
+
+void ElfFile::Contents::sort_functions() {
+    std::sort(functions.begin(), functions.end(), [](const FunctionSymbol& a, const FunctionSymbol& b) {
+        return a.address != b.address ? a.address < b.address : a.name < b.name;
+    });
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < functions.size(); ++i) {
+        if (kept > 0 && functions[kept - 1].address == functions[i].address &&
+            functions[kept - 1].name == functions[i].name) {
+            functions[kept - 1].global |= functions[i].global;
+            functions[kept - 1].size = std::max(functions[kept - 1].size, functions[i].size);
+        } else {
+            if (kept != i) functions[kept] = std::move(functions[i]);
+            ++kept;
+        }
+    }
+    functions.resize(kept);
+}
+
+void ElfFile::Contents::read_got_names() {
+    got_names.emplace();
+    GElf_Shdr symbols_header;
+    Elf_Data* symbols = table(dynamic_symbols);
+    if (symbols == nullptr || gelf_getshdr(dynamic_symbols, &symbols_header) == nullptr) return;
+    Elf_Scn* section = nullptr;
+    while ((section = elf_nextscn(elf.get(), section)) != nullptr) {
+        GElf_Shdr header;
+        if (gelf_getshdr(section, &header) == nullptr || header.sh_type != SHT_RELA) continue;
+        if (header.sh_link != elf_ndxscn(dynamic_symbols)) continue;
+        Elf_Data* relocations = table(section);
+        if (relocations == nullptr) continue;
+        const std::size_t count = relocations->d_size / sizeof(Elf64_Rela);
+        for (std::size_t i = 0; i < count; ++i) {
+            GElf_Rela relocation;
+            if (gelf_getrela(relocations, static_cast<int>(i), &relocation) == nullptr) break;
+            const auto type = GELF_R_TYPE(relocation.r_info);
+            if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
+            GElf_Sym symbol;
+            if (gelf_getsym(symbols, static_cast<int>(GELF_R_SYM(relocation.r_info)), &symbol) == nullptr) continue;
+            const std::string_view name = string_at(symbols_header.sh_link, symbol.st_name);
+            if (name.empty() || names_bytes + name.size() > kMaxNamesBytes) continue;
+            names_bytes += name.size();
+            got_names->emplace(relocation.r_offset, without_version(name));
+        }
+    }
+}
+
+std::string ElfFile::Contents::read() {
+    struct stat status;
+    if (fstat(file.number(), &status) != 0) return std::strerror(errno);
+    if (!S_ISREG(status.st_mode)) return "it is no regular file";
+    file_size = status.st_size;
+    elf_version(EV_CURRENT);
+    elf.reset(elf_begin(file.number(), ELF_C_READ, nullptr));
+    if (!elf || elf_kind(elf.get()) != ELF_K_ELF) return "it is no ELF file";
+    GElf_Ehdr header;
+    if (gelf_getehdr(elf.get(), &header) == nullptr) return "its ELF header is damaged";
+    const std::string kind = unsupported_kind(header);
+    if (!kind.empty()) return "it is " + kind + ": only x86-64 programs and shared objects can be probed";
+    const std::string problem = read_segments();
+    if (!problem.empty()) return problem;
+    find_sections();
+    add_functions(symbol_table);
+    add_functions(dynamic_symbols);
+    sort_functions();
+    return "";
+}
+
+ElfFile::ElfFile(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
+ElfFile::~ElfFile() = default;
+
+std::unique_ptr<ElfFile> ElfFile::open(const std::string& path, std::string& error) {
+    // Not blocking: the path may name a FIFO.
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) {
+        error = path + ": " + std::strerror(errno);
+        return nullptr;
+    }
+    auto contents = std::make_unique<Contents>(path, descriptor);
+    const std::string problem = contents->read();
+    if (!problem.empty()) {
+        error = path + ": " + problem;
+        return nullptr;
+    }
+    return std::unique_ptr<ElfFile>(new ElfFile(std::move(contents)));
+}
+
+const std::string& ElfFile::path() const {
+    return contents_->path;
+}
+
+std::string ElfFile::build_id() const {
+    return contents_->build_id;
+}
+
+bool ElfFile::has_symbol_table() const {
+    return contents_->symbol_table != nullptr;
+}
+
+const std::vector<FunctionSymbol>& ElfFile::functions() const {
+    return contents_->functions;
+}
+
+std::string ElfFile::interpreter() const {
+    return contents_->interpreter;
+}
+
+std::vector<std::uint8_t> ElfFile::code(std::uint64_t address, std::uint64_t size) const {
+    const Segment* segment = contents_->segment_of(address);
+    if (segment == nullptr || size > segment->size - (address - segment->address)) return {};
+    return contents_->bytes(segment->offset + (address - segment->address), size);
+}
+
+std::optional<std::uint64_t> ElfFile::file_offset(std::uint64_t address) const {
+    const Segment* segment = contents_->segment_of(address);
+    if (segment == nullptr) return std::nullopt;
+    return segment->offset + (address - segment->address);
+}
+
+std::optional<std::uint64_t> ElfFile::segment_end(std::uint64_t address) const {
+    const Segment* segment = contents_->segment_of(address);
+    if (segment == nullptr) return std::nullopt;
+    return segment->address + segment->size;
+}
+
+std::string ElfFile::got_target(std::uint64_t address) const {
+    if (!contents_->got_names) contents_->read_got_names();
+    const auto found = contents_->got_names->find(address);
+    return found == contents_->got_names->end() ? "" : found->second;
+}
+
+std::optional<std::uint64_t> ElfFile::object_address(const std::string& name) const {
+    const auto found = contents_->object_address(contents_->symbol_table, name);
+    return found ? found : contents_->object_address(contents_->dynamic_symbols, name);
+}
+
+std::string ElfFile::plt_target(std::uint64_t address) const {
+    constexpr std::uint64_t kSlotBytes = 16;
+    const std::optional<std::uint64_t> end = segment_end(address);
+    if (!end) return "";
+    const std::vector<std::uint8_t> slot = code(address, std::min(kSlotBytes, *end - address));
+    // endbr64, if there; then jmp *disp32(%rip), perhaps with a bnd prefix.
+    std::size_t at = 0;
+    constexpr std::uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
+    if (slot.size() >= sizeof kEndbr64 && std::equal(std::begin(kEndbr64), std::end(kEndbr64), slot.begin()))
+        at += sizeof kEndbr64;
+    if (at < slot.size() && slot[at] == 0xf2) ++at;
+    if (slot.size() < at + 6 || slot[at] != 0xff || slot[at + 1] != 0x25) return "";
+    std::int32_t displacement;
+    std::memcpy(&displacement, slot.data() + at + 2, sizeof displacement);
+    return got_target(address + at + 6 + static_cast<std::int64_t>(displacement));
+}
+
+}  // namespace hostrange

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Zydis/Zydis.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "loader/probes/function_code.h"
+
+namespace hostrange {
+
+// One decoded x86-64 instruction and what the Linux kernel does with a probe on it (arch/x86/kernel/uprobes.c).
+class DecodedInstruction {
+public:
+    // The instruction at the beginning of `bytes`; nullopt if there is none.
+    static std::optional<DecodedInstruction> decode(std::span<const std::uint8_t> bytes, std::uint64_t address);
+
+    std::uint64_t address() const { return address_; }
+    unsigned size() const { return raw_.length; }
+
+    bool is_ret() const;
+    bool is_call() const;  // direct or indirect
+    bool is_direct_jump() const;
+    bool is_conditional_jump() const;  // also loop, jrcxz, xbegin
+    bool is_indirect_jump() const;
+    bool is_padding() const;  // nop or int3
+    bool ends_flow() const;   // ret, jump, or a trap: what follows is not reached from here
+
+    std::uint64_t branch_target() const;  // of a direct or conditional jump
+
+    // Of an indirect jump.
+    bool is_notrack() const;
+    std::optional<std::uint64_t> memory_rip_target() const;  // [rip + n]: the address that is read
+    bool has_memory_operand() const;
+    unsigned memory_index_scale() const;               // 0 without an index register
+    std::optional<unsigned> register_operand() const;  // number of the register, if the operand is one
+
+    // Steps of the code that reads an entry of a jump table.
+    bool loads_from_table() const;                    // mov or movsxd from memory with an index register
+    std::optional<unsigned> loaded_register() const;  // the target of a 64-bit mov from memory with an index of scale 8
+    std::optional<unsigned> added_register() const;   // the register changed by a 64-bit add
+
+    InstructionClass instruction_class(bool is_entry) const;
+    std::string refusal() const;  // "is a … : why no probe may stand here"; empty if one may
+    Instruction describe(bool is_entry) const;
+
+private:
+    bool is(ZydisOpcodeMap map, unsigned first, unsigned last) const;
+    bool is_near_branch() const;
+    bool has_prefix(std::uint8_t prefix) const;
+    bool is_exact_nop5() const;
+
+    std::uint64_t address_ = 0;
+    std::span<const std::uint8_t> bytes_;
+    ZydisDecodedInstruction raw_{};
+};
+
+}  // namespace hostrange
