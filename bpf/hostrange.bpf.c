@@ -314,10 +314,10 @@ static __always_inline void list_stopped(__u32 process_id)
 		*entry = process_id;
 }
 
-static __always_inline void tell(__u32 kind, __u32 process_id, __u32 parent_id, __u32 is_stopped)
+static __always_inline void tell(__u32 kind, __u32 process_id, __u32 origin_id, __u32 is_stopped)
 {
 	struct hostrange_event event = {
-		.kind = kind, .process_id = process_id, .parent_id = parent_id, .stopped = is_stopped};
+		.kind = kind, .process_id = process_id, .origin_id = origin_id, .stopped = is_stopped};
 
 	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_FORCE_WAKEUP))
 		COUNT(session_counters.lost_events);
@@ -325,7 +325,7 @@ static __always_inline void tell(__u32 kind, __u32 process_id, __u32 parent_id, 
 
 /* Stops the current process if it is watched that way, and tells the loader. The stop takes effect before the process
  * runs on in user mode. */
-static __always_inline void tell_of_current(__u32 kind)
+static __always_inline void tell_of_current(__u32 kind, __u32 origin_id)
 {
 	__u32 process_id = bpf_get_current_pid_tgid() >> 32;
 	__u32 *watch = bpf_map_lookup_elem(&watched, &process_id);
@@ -337,7 +337,7 @@ static __always_inline void tell_of_current(__u32 kind)
 		list_stopped(process_id);
 		is_stopped = !bpf_send_signal(SIGSTOP);
 	}
-	tell(kind, process_id, 0, is_stopped);
+	tell(kind, process_id, origin_id, is_stopped);
 }
 
 /*
@@ -354,12 +354,12 @@ int libraries_mapped(struct pt_regs *ctx)
 	if (distance)
 		bpf_probe_read_user(&linker_state, sizeof(linker_state), (void *)(PT_REGS_IP(ctx) + distance));
 	if (linker_state == 0)
-		tell_of_current(HOSTRANGE_EVENT_LIBRARY);
+		tell_of_current(HOSTRANGE_EVENT_LIBRARY, 0);
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(program_start, struct task_struct *task)
+int BPF_PROG(program_start, struct task_struct *task, int old_pid)
 {
 	struct thread_state *state = current_state();
 
@@ -367,7 +367,7 @@ int BPF_PROG(program_start, struct task_struct *task)
 		abandon_everything(state);
 		introduce(state);
 	}
-	tell_of_current(HOSTRANGE_EVENT_EXEC);
+	tell_of_current(HOSTRANGE_EVENT_EXEC, old_pid);
 	return 0;
 }
 

@@ -95,15 +95,16 @@ struct hostrange_session_counters {
 
 /* What happens to watched processes. */
 enum hostrange_event_kind {
-	HOSTRANGE_EVENT_EXEC = 1, /* a new program, before its first instruction */
+	HOSTRANGE_EVENT_EXEC = 1, /* a new program, before its first instruction; origin_id is the id that the thread had
+				     which started it: another than process_id if it was not the main thread */
 	HOSTRANGE_EVENT_LIBRARY = 2, /* the dynamic linker has mapped new objects, none of whose code has run */
-	HOSTRANGE_EVENT_FORK = 3, /* a new process; parent_id is the process that forked */
+	HOSTRANGE_EVENT_FORK = 3, /* a new process; origin_id is the process that forked */
 };
 
 struct hostrange_event {
 	__u32 kind;
 	__u32 process_id;
-	__u32 parent_id;
+	__u32 origin_id;
 	__u32 stopped; /* 1: SIGSTOP was sent; the loader must send SIGCONT */
 };
 

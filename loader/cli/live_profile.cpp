@@ -150,9 +150,13 @@ bool LiveProfile::attach_process(pid_t process, bool for_all) {
     return true;
 }
 
-void LiveProfile::restart_process(pid_t process) {
-    session_->detach(process);
-    attached_.erase(process);
+void LiveProfile::attach_process_again(const hostrange_event& event) {
+    const pid_t process = static_cast<pid_t>(event.process_id);
+    if (event.kind == HOSTRANGE_EVENT_EXEC && event.origin_id != event.process_id) {
+        // The kernel filters by the main thread that was there when a probe was placed. That one is gone.
+        session_->detach(process);
+        attached_.erase(process);
+    }
     attach_process(process);
 }
 

@@ -34,8 +34,9 @@ public:
     // false if its memory map cannot be read (errno says why). With `for_all`, probes are placed for every process.
     bool attach_process(pid_t process, bool for_all = false);
 
-    // The process has started another program: attach anew.
-    void restart_process(pid_t process);
+    // After an event: a new program, new libraries, or a new process. Probes that are in place stay; they are in the
+    // new program too, as far as it maps the same files.
+    void attach_process_again(const hostrange_event& event);
 
     // The process is gone.
     void forget_process(pid_t process);

@@ -72,13 +72,11 @@ int profile_processes(const ProfileOptions& options) {
     loop.on_event = [&](const hostrange_event& event) {
         const pid_t process = static_cast<pid_t>(event.process_id);
         if (event.kind == HOSTRANGE_EVENT_FORK) {
-            profile.relieve_child_of(static_cast<pid_t>(event.parent_id));
+            profile.relieve_child_of(static_cast<pid_t>(event.origin_id));
         } else if (options.all_processes) {
             profile.attach_process(process, true);
-        } else if (event.kind == HOSTRANGE_EVENT_EXEC) {
-            profile.restart_process(process);
         } else {
-            profile.attach_process(process);
+            profile.attach_process_again(event);
         }
     };
 

@@ -125,11 +125,7 @@ int profile_command(const ProfileOptions& options) {
     loop.on_event = [&](const hostrange_event& event) {
         const pid_t other = static_cast<pid_t>(event.process_id);
         loop.follow(other);
-        if (event.kind == HOSTRANGE_EVENT_EXEC) {
-            profile.restart_process(other);
-        } else {
-            profile.attach_process(other);
-        }
+        profile.attach_process_again(event);
         if (event.stopped) profile.session().let_run(other);
     };
 

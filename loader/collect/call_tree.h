@@ -5,10 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bpf/hostrange.h"
@@ -29,20 +30,22 @@ struct CallTree {
     std::string comm;         // of the process
     bool unfinished = false;  // its outermost scope had not ended when it was cut
     std::vector<hostrange_scope> scopes;
+    // Of a tree that is handed on in pieces: time of scopes in earlier pieces, by the id of their parent (not there yet).
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> earlier_children_ns;
 };
 
 // What could not become a call tree.
 struct AssemblyLosses {
     std::uint64_t malformed_records = 0;
-    std::uint64_t broken_trees = 0;       // a part was lost, so the tree was dropped whole
-    std::uint64_t broken_tree_scopes = 0; // scopes of theirs that had arrived, ended by an exit
-    std::uint64_t split_trees = 0;        // longer than kMaxTreeScopes: handed on in pieces
+    std::uint64_t broken_trees = 0;        // a part was lost, so the tree was dropped whole
+    std::uint64_t broken_tree_scopes = 0;  // scopes of theirs that had arrived, ended by an exit
+    std::uint64_t split_trees = 0;         // longer than kMaxTreeScopes: handed on in pieces
 };
 
 // Puts the parts of trees together.
 class TreeAssembler {
 public:
-    // A tree longer than this (32 MiB) is handed on in pieces, each with its own phase.
+    // A tree longer than this (32 MiB) is handed on in pieces, each with its own phase; all but the last are unfinished.
     static constexpr std::size_t kMaxTreeScopes = 1u << 20;
 
     // Takes one ring-buffer record; gives the tree that it completes, if any. The result is valid until the next call.
@@ -58,7 +61,14 @@ private:
         CallTree tree;
         std::uint64_t number = 0;
         std::uint32_t next_part = 0;
+        bool broken = false;  // counted already; what still arrives of it is dropped
+        bool split = false;
+        std::map<std::uint32_t, std::uint64_t> earlier_children_ns;
     };
+
+    void drop(Pending& pending);
+    void hand_on_piece(Pending& pending);
+
     std::unordered_map<std::uint32_t, Pending> pending_;  // by thread id
     CallTree current_;
     AssemblyLosses losses_;

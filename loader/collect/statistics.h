@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "loader/collect/call_tree.h"
@@ -18,8 +17,8 @@ namespace hostrange {
 // What the collector must know of a range.
 struct RangeTraits {
     std::string name;
-    bool cold = false;                       // its presence makes a tree cold
-    std::vector<std::uint32_t> not_inside;   // range numbers
+    bool cold = false;                      // its presence makes a tree cold
+    std::vector<std::uint32_t> not_inside;  // range numbers
 };
 
 // What the collector must know of an entry site.
@@ -40,20 +39,41 @@ struct RowKey {
     auto operator<=>(const RowKey&) const = default;
 };
 
-struct RowSamples {
-    explicit RowSamples(SampleBudget* budget) : inclusive(budget), self(budget) {}
-    SampleSet inclusive, self;     // scopes that ended by an exit
-    std::uint64_t unwound = 0;     // scopes that ended by exception or were abandoned: not in the samples
-    std::set<std::uint32_t> threads;
+// Threads of one process, numbered from 0 in the order in which they were first seen.
+class ThreadSet {
+public:
+    void insert(std::uint32_t number) {
+        const std::size_t word = number / 64;
+        if (word >= words_.size()) words_.resize(word + 1);
+        words_[word] |= std::uint64_t{1} << (number % 64);
+    }
+    void insert_all(const ThreadSet& other);
+    std::size_t size() const;
+
+private:
+    std::vector<std::uint64_t> words_;
 };
 
-// Totals over everything that was added.
+struct RowSamples {
+    static constexpr std::uint32_t kNoRange = UINT32_MAX;
+
+    explicit RowSamples(SampleBudget* budget) : inclusive(budget), self(budget) {}
+    SampleSet inclusive, self;  // scopes that ended by an exit
+    std::uint64_t unwound = 0;  // scopes that ended by exception or were abandoned: not in the samples
+    ThreadSet threads;
+    // How deep its scopes lie: the least number of scopes around one, and the range of the nearest of these.
+    std::uint32_t depth = UINT32_MAX;
+    std::uint32_t enclosing_range = kNoRange;
+};
+
+// Totals over everything that was added. All scopes of all trees: scopes + unwound + outside_condition + unknown_site.
 struct CollectionTotals {
     std::uint64_t trees = 0;
     std::uint64_t unfinished_trees = 0;
-    std::uint64_t scopes = 0;          // ended by an exit, counted in a row
-    std::uint64_t unwound = 0;
+    std::uint64_t scopes = 0;             // ended by an exit, counted in a row
+    std::uint64_t unwound = 0;            // counted in a row
     std::uint64_t outside_condition = 0;  // scopes that a not_inside condition took out
+    std::uint64_t unknown_site = 0;       // scopes whose site nobody added: a defect
 };
 
 // Call trees -> phases and labels -> samples by row.
@@ -61,8 +81,11 @@ struct CollectionTotals {
 // Phase: cold if the tree contains a scope of a cold range, else warm.
 // Label of a scope: its own; else that of the nearest enclosing scope that has it; else the one value that the scopes of
 // its tree have, if there is exactly one; else empty.
-// Self time: inclusive minus the inclusive time of direct children (unwound children included).
-// A scope whose range may not be inside an enclosing one's is taken out; its children become its parent's.
+// Self time: inclusive minus the inclusive time of direct children (unwound children included). Children that overlap
+// (fibers) can make it negative; it stays so.
+// A scope whose range may not be inside an enclosing one's is taken out, as if it had not been probed: its children become
+// its parent's, and it counts for neither phase nor labels nor conditions.
+// A scope whose parent is not in the tree is an outermost one.
 class Collector {
 public:
     Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes);
@@ -73,7 +96,8 @@ public:
     void add_tree(const CallTree& tree);
 
     const std::vector<RangeTraits>& ranges() const;
-    const std::map<RowKey, RowSamples>& rows() const;
+    // In the order of their keys. Valid until the next add_tree().
+    std::vector<std::pair<RowKey, const RowSamples*>> rows() const;
     const CollectionTotals& totals() const;
     const SampleBudget& budget() const;
 

@@ -78,10 +78,19 @@ std::string unsupported_kind(const GElf_Ehdr& header) {
     }
 }
 
-std::string without_version(std::string_view name) {
+std::string_view without_version(std::string_view name) {
     const std::size_t at = name.find('@');
-    return std::string(at == 0 ? name : name.substr(0, at));
+    return at == 0 ? name : name.substr(0, at);
 }
+
+// A function symbol whose name still lies in libelf's copy of the string table: most names stand in two tables, and
+// only one copy of each is worth making.
+struct RawFunction {
+    std::string_view name;
+    std::uint64_t address;
+    std::uint64_t size;
+    bool global;
+};
 
 }  // namespace
 
@@ -105,8 +114,8 @@ struct ElfFile::Contents {
     std::string read_segments();
     void find_sections();
     void read_build_id(const GElf_Phdr& notes);
-    void add_functions(Elf_Scn* table);
-    void sort_functions();
+    void add_functions(Elf_Scn* table, std::vector<RawFunction>& found) const;
+    void read_functions();
     void read_got_names();
     std::optional<std::uint64_t> object_address(Elf_Scn* table, const std::string& name) const;
     Elf_Data* table(Elf_Scn* section) const;
@@ -208,7 +217,7 @@ void ElfFile::Contents::find_sections() {
     }
 }
 
-void ElfFile::Contents::add_functions(Elf_Scn* section) {
+void ElfFile::Contents::add_functions(Elf_Scn* section, std::vector<RawFunction>& found) const {
     GElf_Shdr header;
     Elf_Data* data = table(section);
     if (data == nullptr || gelf_getshdr(section, &header) == nullptr) return;
@@ -218,12 +227,31 @@ void ElfFile::Contents::add_functions(Elf_Scn* section) {
         if (gelf_getsym(data, static_cast<int>(i), &symbol) == nullptr) return;
         if (GELF_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF) continue;
         if (segment_of(symbol.st_value) == nullptr) continue;
-        const std::string_view name = string_at(header.sh_link, symbol.st_name);
+        const std::string_view name = without_version(string_at(header.sh_link, symbol.st_name));
+        if (name.empty()) continue;
+        found.push_back({name, symbol.st_value, symbol.st_size, GELF_ST_BIND(symbol.st_info) != STB_LOCAL});
+    }
+}
+
+void ElfFile::Contents::read_functions() {
+    std::vector<RawFunction> found;
+    add_functions(symbol_table, found);
+    add_functions(dynamic_symbols, found);
+    std::sort(found.begin(), found.end(), [](const RawFunction& a, const RawFunction& b) {
+        return a.address != b.address ? a.address < b.address : a.name < b.name;
+    });
+    functions.reserve(found.size());
+    for (const RawFunction& function : found) {
+        FunctionSymbol* last = functions.empty() ? nullptr : &functions.back();
+        if (last != nullptr && last->address == function.address && last->name == function.name) {
+            last->global |= function.global;
+            last->size = std::max(last->size, function.size);
+            continue;
+        }
         // Overlapping strings make small tables with endless names.
-        if (name.empty() || names_bytes + name.size() > kMaxNamesBytes) continue;
-        names_bytes += name.size();
-        functions.push_back(
-            {without_version(name), symbol.st_value, symbol.st_size, GELF_ST_BIND(symbol.st_info) != STB_LOCAL});
+        if (names_bytes + function.name.size() > kMaxNamesBytes) continue;
+        names_bytes += function.name.size();
+        functions.push_back({std::string(function.name), function.address, function.size, function.global});
     }
 }
 
@@ -239,24 +267,6 @@ std::optional<std::uint64_t> ElfFile::Contents::object_address(Elf_Scn* section,
         if (without_version(string_at(header.sh_link, symbol.st_name)) == name) return symbol.st_value;
     }
     return std::nullopt;
-}
-
-void ElfFile::Contents::sort_functions() {
-    std::sort(functions.begin(), functions.end(), [](const FunctionSymbol& a, const FunctionSymbol& b) {
-        return a.address != b.address ? a.address < b.address : a.name < b.name;
-    });
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < functions.size(); ++i) {
-        if (kept > 0 && functions[kept - 1].address == functions[i].address &&
-            functions[kept - 1].name == functions[i].name) {
-            functions[kept - 1].global |= functions[i].global;
-            functions[kept - 1].size = std::max(functions[kept - 1].size, functions[i].size);
-        } else {
-            if (kept != i) functions[kept] = std::move(functions[i]);
-            ++kept;
-        }
-    }
-    functions.resize(kept);
 }
 
 void ElfFile::Contents::read_got_names() {
@@ -282,7 +292,7 @@ void ElfFile::Contents::read_got_names() {
             const std::string_view name = string_at(symbols_header.sh_link, symbol.st_name);
             if (name.empty() || names_bytes + name.size() > kMaxNamesBytes) continue;
             names_bytes += name.size();
-            got_names->emplace(relocation.r_offset, without_version(name));
+            got_names->emplace(relocation.r_offset, std::string(without_version(name)));
         }
     }
 }
@@ -302,9 +312,7 @@ std::string ElfFile::Contents::read() {
     const std::string problem = read_segments();
     if (!problem.empty()) return problem;
     find_sections();
-    add_functions(symbol_table);
-    add_functions(dynamic_symbols);
-    sort_functions();
+    read_functions();
     return "";
 }
 

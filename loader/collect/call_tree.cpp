@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/collect/call_tree.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace hostrange {
+namespace {
+
+// The record's header, if the record is as long as its header says.
+std::optional<hostrange_tree_header> read_header(std::span<const std::byte> record) {
+    hostrange_tree_header header;
+    if (record.size() < sizeof header) return std::nullopt;
+    std::memcpy(&header, record.data(), sizeof header);
+    if (header.scope_count > HOSTRANGE_TREE_SCOPES) return std::nullopt;
+    if (record.size() != sizeof header + header.scope_count * sizeof(hostrange_scope)) return std::nullopt;
+    return header;
+}
+
+std::uint64_t count_exits(std::span<const hostrange_scope> scopes) {
+    return std::count_if(scopes.begin(), scopes.end(),
+                         [](const hostrange_scope& scope) { return scope.ending == HOSTRANGE_ENDED_BY_EXIT; });
+}
+
+void append_scopes(std::vector<hostrange_scope>& scopes, std::span<const std::byte> record, std::size_t count) {
+    if (count == 0) return;
+    const std::size_t before = scopes.size();
+    scopes.resize(before + count);
+    std::memcpy(&scopes[before], record.data() + sizeof(hostrange_tree_header), count * sizeof(hostrange_scope));
+}
+
+void describe(CallTree& tree, const hostrange_tree_header& header) {
+    tree.process = {header.process_id, header.process_start_ns};
+    tree.thread_id = header.thread_id;
+    tree.comm.assign(header.comm, strnlen(header.comm, sizeof header.comm));
+    tree.unfinished = header.flags & HOSTRANGE_TREE_UNFINISHED;
+}
+
+}  // namespace
+
+const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
+    const std::optional<hostrange_tree_header> header = read_header(record);
+    if (!header) {
+        ++losses_.malformed_records;
+        return nullptr;
+    }
+    const bool is_last = header->flags & HOSTRANGE_TREE_LAST;
+    const bool parts_lost = header->flags & HOSTRANGE_TREE_PARTS_LOST;
+
+    auto found = pending_.empty() ? pending_.end() : pending_.find(header->thread_id);
+    if (found != pending_.end()) {
+        const Pending& pending = found->second;
+        const ProcessKey process{header->process_id, header->process_start_ns};
+        // A broken tree goes on under its number. An undamaged part 0 is another tree all the same: the thread that had
+        // this id is gone.
+        const bool goes_on = pending.tree.process == process && pending.number == header->tree &&
+                             (header->part != 0 || parts_lost);
+        if (!goes_on) {
+            drop(found->second);
+            pending_.erase(found);
+            found = pending_.end();
+        }
+    }
+
+    // Most trees fit into one record.
+    if (found == pending_.end() && is_last && header->part == 0 && !parts_lost) {
+        current_.scopes.clear();
+        current_.earlier_children_ns.clear();
+        append_scopes(current_.scopes, record, header->scope_count);
+        describe(current_, *header);
+        return current_.scopes.empty() ? nullptr : &current_;
+    }
+
+    if (found == pending_.end()) {
+        found = pending_.try_emplace(header->thread_id).first;
+        found->second.number = header->tree;
+    }
+    Pending& pending = found->second;
+    describe(pending.tree, *header);
+    append_scopes(pending.tree.scopes, record, header->scope_count);
+    if (pending.broken || parts_lost || header->part != pending.next_part) {
+        drop(pending);
+        if (is_last) pending_.erase(found);
+        return nullptr;
+    }
+    ++pending.next_part;
+
+    if (is_last) {
+        pending.tree.earlier_children_ns.assign(pending.earlier_children_ns.begin(), pending.earlier_children_ns.end());
+        current_ = std::move(pending.tree);
+        pending_.erase(found);
+        return current_.scopes.empty() ? nullptr : &current_;
+    }
+    if (pending.tree.scopes.size() < kMaxTreeScopes) return nullptr;
+    hand_on_piece(pending);
+    return &current_;
+}
+
+void TreeAssembler::drop(Pending& pending) {
+    if (!pending.broken) ++losses_.broken_trees;
+    pending.broken = true;
+    losses_.broken_tree_scopes += count_exits(pending.tree.scopes);
+    pending.tree.scopes = {};
+}
+
+// A parent ends, and so arrives, after its children: what these took must be known to the piece that holds the parent, or
+// its self time would contain them.
+void TreeAssembler::hand_on_piece(Pending& pending) {
+    if (!pending.split) ++losses_.split_trees;
+    pending.split = true;
+
+    std::vector<hostrange_scope>& scopes = pending.tree.scopes;
+    std::vector<std::uint32_t> ids;
+    ids.reserve(scopes.size());
+    for (const hostrange_scope& scope : scopes) ids.push_back(scope.id);
+    std::sort(ids.begin(), ids.end());
+    const auto is_here = [&ids](std::uint32_t id) { return std::binary_search(ids.begin(), ids.end(), id); };
+
+    auto& earlier = pending.earlier_children_ns;
+    pending.tree.earlier_children_ns.assign(earlier.begin(), earlier.end());
+    std::erase_if(earlier, [&](const auto& entry) { return is_here(entry.first); });
+    for (const hostrange_scope& scope : scopes) {
+        if (scope.parent != 0 && !is_here(scope.parent)) earlier[scope.parent] += scope.duration_ns;
+    }
+    pending.tree.unfinished = true;
+    std::swap(current_, pending.tree);
+    scopes.clear();
+}
+
+std::uint64_t TreeAssembler::pending_scopes() const {
+    std::uint64_t count = 0;
+    for (const auto& [thread, pending] : pending_) count += count_exits(pending.tree.scopes);
+    return count;
+}
+
+}  // namespace hostrange

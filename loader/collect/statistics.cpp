@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/collect/statistics.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <deque>
+#include <map>
+#include <unordered_map>
+
+namespace hostrange {
+namespace {
+
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+// Labels as numbers: 0 is the empty one.
+using Labels = std::array<std::uint32_t, 3>;  // operator, backend, implementation
+
+struct Site {
+    std::uint32_t range;
+    Labels labels;
+};
+
+// A scope of the tree at hand. Nodes stand in order of entry, so parents come before their children.
+struct Node {
+    const hostrange_scope* scope;
+    std::uint32_t parent;  // index of the nearest enclosing scope that is not taken out, or kNone
+    std::uint32_t depth;
+    std::uint32_t range;  // kNone: taken out
+    Labels labels;
+    std::int64_t children_ns;
+};
+
+// A row as numbers.
+struct RowNumbers {
+    std::uint32_t process;
+    Labels labels;
+    std::uint32_t range_and_phase;
+    bool operator==(const RowNumbers&) const = default;
+
+    std::uint64_t hash() const {
+        const std::uint64_t first = std::uint64_t{process} << 32 | labels[0];
+        const std::uint64_t second = std::uint64_t{labels[1]} << 32 | labels[2];
+        std::uint64_t mixed = (first ^ std::rotl(second, 20) ^ std::rotl(std::uint64_t{range_and_phase}, 44));
+        mixed *= 0x9e3779b97f4a7c15u;
+        return (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15u;
+    }
+};
+
+struct Row {
+    Row(const RowNumbers& row_numbers, SampleBudget* budget) : numbers(row_numbers), samples(budget) {}
+    RowNumbers numbers;
+    RowSamples samples;
+};
+
+struct Process {
+    ProcessKey key;
+    std::unordered_map<std::uint32_t, std::uint32_t> thread_numbers;  // by thread id
+};
+
+// Times that no clock gives stay where arithmetic is defined.
+std::int64_t nanoseconds(std::uint64_t value) { return static_cast<std::int64_t>(std::min<std::uint64_t>(value, INT64_MAX)); }
+std::int64_t sum_of(std::int64_t one, std::int64_t other) {
+    std::int64_t sum;
+    return __builtin_add_overflow(one, other, &sum) ? INT64_MAX : sum;
+}
+
+}  // namespace
+
+std::string_view phase_name(Phase phase) { return phase == Phase::kCold ? "cold" : "warm"; }
+
+void ThreadSet::insert_all(const ThreadSet& other) {
+    if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
+    for (std::size_t i = 0; i < other.words_.size(); ++i) words_[i] |= other.words_[i];
+}
+
+std::size_t ThreadSet::size() const {
+    std::size_t count = 0;
+    for (const std::uint64_t word : words_) count += std::popcount(word);
+    return count;
+}
+
+struct Collector::Contents {
+    std::vector<RangeTraits> ranges;
+    SampleBudget budget;
+    CollectionTotals totals;
+    std::vector<Site> sites;
+
+    std::vector<std::string> label_texts{""};
+    std::unordered_map<std::string, std::uint32_t> label_numbers{{"", 0}};
+    std::vector<Process> processes;
+    std::map<ProcessKey, std::uint32_t> process_numbers;
+    std::uint32_t last_process = kNone;
+
+    std::deque<Row> rows;
+    std::vector<Row*> row_table = std::vector<Row*>(64);  // open addressing; size: a power of two
+
+    // The tree at hand.
+    std::vector<Node> nodes;
+    std::vector<std::uint32_t> node_by_id;  // index: id - first_id; empty if ids are too sparse or not unique
+    std::uint32_t first_id = 0;
+    Labels common_labels;  // the one value in the tree, or 0
+
+    std::uint32_t label_number(const std::string& text);
+    std::uint32_t process_number(const ProcessKey& key);
+    Row& row(const RowNumbers& numbers);
+
+    void order_nodes(const std::vector<hostrange_scope>& scopes);
+    std::uint32_t find_node(std::uint32_t id) const;
+    bool is_excluded(std::uint32_t range, std::uint32_t parent) const;
+    Phase resolve_nodes();
+    void deduct_earlier_children(const CallTree& tree);
+    void add_samples(std::uint32_t process, std::uint32_t thread, Phase phase);
+};
+
+std::uint32_t Collector::Contents::label_number(const std::string& text) {
+    const auto [entry, is_new] = label_numbers.try_emplace(text, label_texts.size());
+    if (is_new) label_texts.push_back(text);
+    return entry->second;
+}
+
+std::uint32_t Collector::Contents::process_number(const ProcessKey& key) {
+    if (last_process != kNone && processes[last_process].key == key) return last_process;
+    const auto [entry, is_new] = process_numbers.try_emplace(key, processes.size());
+    if (is_new) processes.push_back({key, {}});
+    return last_process = entry->second;
+}
+
+Row& Collector::Contents::row(const RowNumbers& numbers) {
+    const auto free_place = [this](const RowNumbers& wanted) {
+        std::size_t i = wanted.hash() & (row_table.size() - 1);
+        while (row_table[i] && row_table[i]->numbers != wanted) i = (i + 1) & (row_table.size() - 1);
+        return i;
+    };
+    std::size_t place = free_place(numbers);
+    if (row_table[place]) return *row_table[place];
+    rows.emplace_back(numbers, &budget);
+    if (rows.size() * 2 > row_table.size()) {
+        row_table.assign(row_table.size() * 2, nullptr);
+        for (Row& old : rows) row_table[free_place(old.numbers)] = &old;
+    } else {
+        row_table[place] = &rows.back();
+    }
+    return rows.back();
+}
+
+// Fills `nodes` in order of entry, and what find_node() needs.
+void Collector::Contents::order_nodes(const std::vector<hostrange_scope>& scopes) {
+    nodes.resize(scopes.size());
+    node_by_id.clear();
+    std::uint32_t least = kNone, greatest = 0;
+    for (const hostrange_scope& scope : scopes) {
+        least = std::min(least, scope.id);
+        greatest = std::max(greatest, scope.id);
+    }
+    first_id = least;
+    const std::uint64_t span = std::uint64_t{greatest} - least + 1;
+    bool by_id = span <= 4 * scopes.size() + 64;
+    if (by_id) {
+        node_by_id.assign(span, kNone);
+        for (std::size_t i = 0; i < scopes.size(); ++i) {
+            std::uint32_t& place = node_by_id[scopes[i].id - first_id];
+            by_id = by_id && place == kNone;
+            place = i;
+        }
+    }
+    if (by_id) {
+        std::uint32_t count = 0;
+        for (std::uint32_t& place : node_by_id) {
+            if (place == kNone) continue;
+            nodes[count].scope = &scopes[place];
+            place = count++;
+        }
+        return;
+    }
+    // A piece of a long tree: its outermost scope has a low number, the others have high ones.
+    node_by_id.clear();
+    for (std::size_t i = 0; i < scopes.size(); ++i) nodes[i].scope = &scopes[i];
+    std::stable_sort(nodes.begin(), nodes.end(),
+                     [](const Node& one, const Node& other) { return one.scope->id < other.scope->id; });
+}
+
+std::uint32_t Collector::Contents::find_node(std::uint32_t id) const {
+    if (!node_by_id.empty()) {
+        return id >= first_id && id - first_id < node_by_id.size() ? node_by_id[id - first_id] : kNone;
+    }
+    const auto found = std::lower_bound(nodes.begin(), nodes.end(), id, [](const Node& node, std::uint32_t wanted) {
+        return node.scope->id < wanted;
+    });
+    return found != nodes.end() && found->scope->id == id ? found - nodes.begin() : kNone;
+}
+
+bool Collector::Contents::is_excluded(std::uint32_t range, std::uint32_t parent) const {
+    const std::vector<std::uint32_t>& forbidden = ranges[range].not_inside;
+    if (forbidden.empty()) return false;
+    for (; parent != kNone; parent = nodes[parent].parent) {
+        if (std::find(forbidden.begin(), forbidden.end(), nodes[parent].range) != forbidden.end()) return true;
+    }
+    return false;
+}
+
+// Decides for each node whether it stays, what encloses it and what its labels are; gives the phase of the tree.
+Phase Collector::Contents::resolve_nodes() {
+    Phase phase = Phase::kWarm;
+    Labels conflicting{};
+    common_labels = {};
+    for (Node& node : nodes) {
+        const hostrange_scope& scope = *node.scope;
+        node.children_ns = 0;
+        node.range = kNone;
+        // A parent was entered earlier, so its id is lower. Anything else is a defect, and must not make a circle.
+        node.parent = scope.parent != 0 && scope.parent < scope.id ? find_node(scope.parent) : kNone;
+        if (node.parent != kNone && nodes[node.parent].range == kNone) node.parent = nodes[node.parent].parent;
+        if (scope.site >= sites.size()) {
+            ++totals.unknown_site;
+            continue;
+        }
+        const Site& site = sites[scope.site];
+        if (is_excluded(site.range, node.parent)) {
+            ++totals.outside_condition;
+            continue;
+        }
+        node.range = site.range;
+        node.labels = site.labels;
+        node.depth = 0;
+        if (ranges[site.range].cold) phase = Phase::kCold;
+        for (std::size_t i = 0; i < common_labels.size(); ++i) {
+            if (site.labels[i] == 0 || site.labels[i] == common_labels[i]) continue;
+            conflicting[i] |= common_labels[i];
+            common_labels[i] = site.labels[i];
+        }
+        if (node.parent == kNone) continue;
+        Node& parent = nodes[node.parent];
+        node.depth = parent.depth + 1;
+        for (std::size_t i = 0; i < node.labels.size(); ++i) {
+            if (node.labels[i] == 0) node.labels[i] = parent.labels[i];
+        }
+        parent.children_ns = sum_of(parent.children_ns, nanoseconds(scope.duration_ns));
+    }
+    for (std::size_t i = 0; i < common_labels.size(); ++i) {
+        if (conflicting[i]) common_labels[i] = 0;
+    }
+    return phase;
+}
+
+void Collector::Contents::deduct_earlier_children(const CallTree& tree) {
+    for (const auto& [parent_id, duration_ns] : tree.earlier_children_ns) {
+        std::uint32_t parent = find_node(parent_id);
+        if (parent != kNone && nodes[parent].range == kNone) parent = nodes[parent].parent;
+        if (parent == kNone) continue;
+        nodes[parent].children_ns = sum_of(nodes[parent].children_ns, nanoseconds(duration_ns));
+    }
+}
+
+void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t thread, Phase phase) {
+    for (const Node& node : nodes) {
+        if (node.range == kNone) continue;
+        RowNumbers numbers{process, node.labels, node.range << 1 | static_cast<std::uint32_t>(phase)};
+        for (std::size_t i = 0; i < common_labels.size(); ++i) {
+            if (numbers.labels[i] == 0) numbers.labels[i] = common_labels[i];
+        }
+        RowSamples& samples = row(numbers).samples;
+        samples.threads.insert(thread);
+        if (node.depth < samples.depth) {
+            samples.depth = node.depth;
+            samples.enclosing_range = node.parent == kNone ? RowSamples::kNoRange : nodes[node.parent].range;
+        }
+        if (node.scope->ending != HOSTRANGE_ENDED_BY_EXIT) {
+            ++samples.unwound;
+            ++totals.unwound;
+            continue;
+        }
+        ++totals.scopes;
+        const std::int64_t inclusive = nanoseconds(node.scope->duration_ns);
+        samples.inclusive.add(inclusive);
+        samples.self.add(inclusive - node.children_ns);
+    }
+}
+
+Collector::Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes)
+    : contents_(std::make_unique<Contents>()) {
+    contents_->ranges = std::move(ranges);
+    contents_->budget.limit_bytes = sample_memory_bytes;
+}
+
+Collector::~Collector() = default;
+
+void Collector::add_site(SiteTraits site) {
+    contents_->sites.push_back({site.range,
+                                {contents_->label_number(site.operator_name), contents_->label_number(site.backend),
+                                 contents_->label_number(site.implementation)}});
+}
+
+void Collector::add_tree(const CallTree& tree) {
+    ++contents_->totals.trees;
+    if (tree.unfinished) ++contents_->totals.unfinished_trees;
+    if (tree.scopes.empty()) return;
+    const std::uint32_t process = contents_->process_number(tree.process);
+    auto& threads = contents_->processes[process].thread_numbers;
+    const std::uint32_t thread = threads.try_emplace(tree.thread_id, threads.size()).first->second;
+
+    contents_->order_nodes(tree.scopes);
+    const Phase phase = contents_->resolve_nodes();
+    if (!tree.earlier_children_ns.empty()) contents_->deduct_earlier_children(tree);
+    contents_->add_samples(process, thread, phase);
+}
+
+const std::vector<RangeTraits>& Collector::ranges() const { return contents_->ranges; }
+const CollectionTotals& Collector::totals() const { return contents_->totals; }
+const SampleBudget& Collector::budget() const { return contents_->budget; }
+
+std::vector<std::pair<RowKey, const RowSamples*>> Collector::rows() const {
+    std::vector<std::pair<RowKey, const RowSamples*>> rows;
+    rows.reserve(contents_->rows.size());
+    for (const Row& row : contents_->rows) {
+        const auto text = [&](std::size_t label) { return contents_->label_texts[row.numbers.labels[label]]; };
+        const RowKey key{contents_->processes[row.numbers.process].key,
+                         text(0),
+                         text(1),
+                         text(2),
+                         static_cast<Phase>(row.numbers.range_and_phase & 1),
+                         row.numbers.range_and_phase >> 1};
+        rows.emplace_back(key, &row.samples);
+    }
+    std::sort(rows.begin(), rows.end(), [](const auto& one, const auto& other) { return one.first < other.first; });
+    return rows;
+}
+
+}  // namespace hostrange
