@@ -68,15 +68,19 @@ int scope_entry(struct pt_regs *ctx)
 		depth = state->depth;
 	}
 
-	counters = counters_of(site_id);
-	if (!counters)
-		return 0;
+	if (depth == 0)
+		state->recorded = recording;
+	if (state->recorded) {
+		counters = counters_of(site_id);
+		if (counters && depth < HOSTRANGE_MAX_DEPTH)
+			COUNT(counters->entries);
+		else if (counters)
+			COUNT(counters->overflow);
+	}
 	if (depth >= HOSTRANGE_MAX_DEPTH) {
-		COUNT(counters->overflow);
 		state->overflow_open++;
 		return 0;
 	}
-	COUNT(counters->entries);
 	state->depth = depth + 1;
 	scope = &state->open[depth & DEPTH_MASK];
 	scope->stack_pointer = stack_pointer;
@@ -88,11 +92,19 @@ int scope_entry(struct pt_regs *ctx)
 	return 0;
 }
 
+/* An exit without a scope: the function was entered before its probes were there, or its scope was taken for dead. */
+static __always_inline void count_orphan(__u32 site_id)
+{
+	struct hostrange_site_counters *counters = counters_of(site_id);
+
+	if (counters && recording)
+		COUNT(counters->orphans);
+}
+
 /* Where the innermost scope is not the one that ends. */
 static __noinline int exit_slowly(struct stack_walk *walk, __u32 site_id, __u32 is_tail_jump)
 {
 	struct thread_state *state = current_state();
-	struct hostrange_site_counters *counters;
 	__u32 depth, index;
 
 	if (!state)
@@ -126,9 +138,7 @@ static __noinline int exit_slowly(struct stack_walk *walk, __u32 site_id, __u32 
 			state->overflow_open--;
 		return 0;
 	} else {
-		counters = counters_of(site_id);
-		if (counters)
-			COUNT(counters->orphans);
+		count_orphan(site_id);
 		return 0;
 	}
 	bpf_for_each_map_elem(&steps, end_if_tailed, walk, 0);
@@ -142,7 +152,6 @@ int scope_exit(struct pt_regs *ctx)
 	/* First, so that as little as possible of this program lies inside the scope. */
 	struct stack_walk walk = {.now_ns = bpf_ktime_get_ns()};
 	__u32 site_id = bpf_get_attach_cookie(ctx);
-	struct hostrange_site_counters *counters;
 	struct hostrange_site *site, *opened_at;
 	struct thread_state *state;
 	struct open_scope *scope, *below;
@@ -153,10 +162,7 @@ int scope_exit(struct pt_regs *ctx)
 		return 0;
 	state = current_state();
 	if (!state) {
-		/* The function was entered before its probes were there. */
-		counters = counters_of(site_id);
-		if (counters)
-			COUNT(counters->orphans);
+		count_orphan(site_id);
 		return 0;
 	}
 	walk.stack_pointer = PT_REGS_SP(ctx) + site->stack_adjust;
@@ -219,7 +225,8 @@ static __always_inline void abandon_everything(struct thread_state *state)
 		walk.now_ns = bpf_ktime_get_ns();
 		bpf_for_each_map_elem(&steps, abandon_innermost, &walk, 0);
 		state->overflow_open = 0;
-		commit(state, HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_UNFINISHED);
+		if (state->recorded)
+			commit(state, HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_UNFINISHED);
 	}
 }
 
@@ -258,7 +265,7 @@ int unfinished_trees(struct bpf_iter__task *ctx)
 	if (!state)
 		return 0;
 	depth = state->depth;
-	if (depth > HOSTRANGE_MAX_DEPTH)
+	if (depth > HOSTRANGE_MAX_DEPTH || !state->recorded)
 		return 0;
 	if (state->header.scope_count > 0) {
 		if (send_record(state, HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_UNFINISHED))

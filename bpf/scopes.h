@@ -29,7 +29,8 @@ struct thread_state {
 	__u32 depth;
 	__u32 last_id; /* number given last in this tree */
 	__u32 overflow_open; /* overflowed scopes whose exit is still to come */
-	__u32 parts_lost;
+	__u16 parts_lost;
+	__u16 recorded; /* the current tree began while `recording` was set */
 	struct hostrange_tree_header header;
 	struct hostrange_scope finished[HOSTRANGE_TREE_SCOPES];
 	struct open_scope open[HOSTRANGE_MAX_DEPTH];
@@ -75,6 +76,12 @@ struct {
 const volatile struct hostrange_settings settings;
 
 struct hostrange_session_counters session_counters;
+
+/*
+ * Set by the loader when all probes are in place. A tree that begins while it is not set is followed, so that the stack of
+ * scopes is right, but neither counted nor committed: parts of it may have been missed.
+ */
+volatile __u32 recording;
 
 #define COUNT(counter) __sync_fetch_and_add(&(counter), 1)
 
@@ -200,6 +207,8 @@ static __always_inline void finish_scope(struct thread_state *state, __u32 index
 	__u64 duration_ns = end_ns - scope->start_ns;
 	__u32 slot;
 
+	if (!state->recorded)
+		return;
 	if (counters) {
 		if (ending == HOSTRANGE_ENDED_BY_EXIT) {
 			COUNT(counters->exits);
@@ -340,7 +349,8 @@ static __always_inline void end_tree_if_outermost(struct thread_state *state)
 {
 	if (state->depth == 0) {
 		state->overflow_open = 0;
-		commit(state, HOSTRANGE_TREE_LAST);
+		if (state->recorded)
+			commit(state, HOSTRANGE_TREE_LAST);
 	}
 }
 

@@ -17,8 +17,16 @@ endfunction()
 
 hostrange_pkg(libbpf "libbpf>=1.3" "libbpf-dev, on Debian 12 from bookworm-backports")
 hostrange_pkg(libelf libelf libelf-dev)
-hostrange_pkg(libdw libdw libdw-dev)
 hostrange_pkg(re2 re2 libre2-dev)
+
+find_path(HOSTRANGE_LIBIBERTY_INCLUDE libiberty/demangle.h)
+find_library(HOSTRANGE_LIBIBERTY iberty)
+if(NOT HOSTRANGE_LIBIBERTY OR NOT HOSTRANGE_LIBIBERTY_INCLUDE)
+  message(FATAL_ERROR "libiberty was not found: install the package libiberty-dev (or run scripts/install-dependencies)")
+endif()
+add_library(hostrange::libiberty INTERFACE IMPORTED GLOBAL)
+target_include_directories(hostrange::libiberty INTERFACE ${HOSTRANGE_LIBIBERTY_INCLUDE})
+target_link_libraries(hostrange::libiberty INTERFACE ${HOSTRANGE_LIBIBERTY})
 
 macro(hostrange_find name package)
   find_package(${name} CONFIG QUIET)

@@ -258,6 +258,8 @@ std::size_t ProbeSession::number_sites(const FilePlan& plan) {
     return first;
 }
 
+void ProbeSession::set_recording(bool on) { state_->skeleton->bss->recording = on ? 1 : 0; }
+
 AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
     State& state = *state_;
     AttachResult result;

@@ -62,6 +62,10 @@ public:
     std::size_t number_sites(const FilePlan& plan);
     const std::vector<NumberedSite>& sites() const;
 
+    // Call trees that begin while this is off are neither counted nor reported. Off at first: while some probes are in
+    // place and others are not, trees would have holes.
+    void set_recording(bool on);
+
     // Places the probes of a file whose sites have numbers. process -1: in every process that maps the file, now or
     // later. A function of which one probe is refused gets none.
     AttachResult attach(const FilePlan& plan, pid_t process);

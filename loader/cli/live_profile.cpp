@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 
@@ -17,6 +18,9 @@ namespace {
 // Records are committed without waking the reader until the ring is a quarter full; this is how long they wait at most.
 constexpr int kReadEveryMs = 50;
 constexpr pid_t kAllProcesses = -1;
+
+// How long calls that are under way are waited for before recording begins, and after it has ended.
+constexpr std::chrono::milliseconds kGrace(50);
 
 std::vector<RangeTraits> range_traits(const ProbeMap& map) {
     std::vector<RangeTraits> traits;
@@ -146,7 +150,10 @@ bool LiveProfile::attach_process(pid_t process, bool for_all) {
     if (!any_ranges) return true;
     // With every process profiled, the landing is watched only in those that map a target: other people's exceptions stay
     // cheap.
+    const bool pause = recording_ && running_targets_;
+    if (pause) session_->set_recording(false);
     for (PlannedFile* file : planned) attach_file(*file, file->ranges ? owner : process);
+    if (pause) session_->set_recording(true);
     return true;
 }
 
@@ -213,7 +220,17 @@ void LiveProfile::start_reading() {
     });
 }
 
+void LiveProfile::start_recording(bool running_targets) {
+    if (running_targets) std::this_thread::sleep_for(kGrace);
+    recording_ = true;
+    running_targets_ = running_targets;
+    session_->set_recording(true);
+}
+
 void LiveProfile::stop() {
+    session_->set_recording(false);
+    recording_ = false;
+    std::this_thread::sleep_for(kGrace);
     reading_ = false;
     if (reader_.joinable()) reader_.join();
     const auto drain = [this] {

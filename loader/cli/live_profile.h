@@ -50,7 +50,11 @@ public:
     // Reads committed call trees from here on, in a thread of its own. Start the guardian before.
     void start_reading();
 
-    // Takes the probes away and reads what is left.
+    // From here on calls are recorded that begin then. With `running_targets`, calls that are under way get a moment to
+    // end first: what is left of them would look like calls of their own.
+    void start_recording(bool running_targets);
+
+    // Lets calls that are under way end, for a moment, then takes the probes away and reads what is left.
     void stop();
 
     // Functions and sites that are attached, over all files.
@@ -100,6 +104,7 @@ private:
     std::map<ProcessKey, ProcessLine> processes_;
     std::vector<OpenThread> open_threads_;
     std::thread reader_;
+    bool recording_ = false, running_targets_ = false;
     std::atomic<bool> reading_ = false;
     std::atomic<std::uint64_t> scopes_so_far_ = 0, trees_so_far_ = 0;
 };

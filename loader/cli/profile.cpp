@@ -101,6 +101,7 @@ int profile_processes(const ProfileOptions& options) {
         }
     }
     profile.start_reading();
+    profile.start_recording(true);
     say_ready(profile, whom, options);
     loop.run(options.duration_s);
     const double duration_s = loop.elapsed_s();

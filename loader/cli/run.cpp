@@ -132,6 +132,7 @@ int profile_command(const ProfileOptions& options) {
     loop.follow(process);
     profile.session().watch(process, true);
     profile.start_reading();
+    profile.start_recording(false);
     fmt::print(stderr, "hostrange-bpf: profiling `{}` (process {}, {})\n", fmt::join(options.command, " "), process,
                attach_mode_name(profile.session().mode()));
     command.go();

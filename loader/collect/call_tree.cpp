@@ -54,8 +54,8 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
         const ProcessKey process{header->process_id, header->process_start_ns};
         // A broken tree goes on under its number. An undamaged part 0 is another tree all the same: the thread that had
         // this id is gone.
-        const bool goes_on = pending.tree.process == process && pending.number == header->tree &&
-                             (header->part != 0 || parts_lost);
+        const bool goes_on =
+            pending.tree.process == process && pending.number == header->tree && (header->part != 0 || parts_lost);
         if (!goes_on) {
             drop(found->second);
             pending_.erase(found);
@@ -104,8 +104,8 @@ void TreeAssembler::drop(Pending& pending) {
     pending.tree.scopes = {};
 }
 
-// A parent ends, and so arrives, after its children: what these took must be known to the piece that holds the parent, or
-// its self time would contain them.
+// A parent ends, and so arrives, after its children: what these took must be known to the piece that holds the parent,
+// or its self time would contain them.
 void TreeAssembler::hand_on_piece(Pending& pending) {
     if (!pending.split) ++losses_.split_trees;
     pending.split = true;

@@ -30,7 +30,8 @@ struct CallTree {
     std::string comm;         // of the process
     bool unfinished = false;  // its outermost scope had not ended when it was cut
     std::vector<hostrange_scope> scopes;
-    // Of a tree that is handed on in pieces: time of scopes in earlier pieces, by the id of their parent (not there yet).
+    // Of a tree that is handed on in pieces: time of scopes in earlier pieces, by the id of their parent (not there
+    // yet).
     std::vector<std::pair<std::uint32_t, std::uint64_t>> earlier_children_ns;
 };
 
@@ -45,7 +46,8 @@ struct AssemblyLosses {
 // Puts the parts of trees together.
 class TreeAssembler {
 public:
-    // A tree longer than this (32 MiB) is handed on in pieces, each with its own phase; all but the last are unfinished.
+    // A tree longer than this (32 MiB) is handed on in pieces, each with its own phase; all but the last are
+    // unfinished.
     static constexpr std::size_t kMaxTreeScopes = 1u << 20;
 
     // Takes one ring-buffer record; gives the tree that it completes, if any. The result is valid until the next call.

@@ -27,8 +27,12 @@ std::int64_t step_middle(std::int64_t value) {
 }
 
 // Integers in an order-preserving unsigned form.
-std::uint64_t biased(std::int64_t value) { return static_cast<std::uint64_t>(value) ^ (std::uint64_t{1} << 63); }
-std::int64_t unbiased(std::uint64_t value) { return static_cast<std::int64_t>(value ^ (std::uint64_t{1} << 63)); }
+std::uint64_t biased(std::int64_t value) {
+    return static_cast<std::uint64_t>(value) ^ (std::uint64_t{1} << 63);
+}
+std::int64_t unbiased(std::uint64_t value) {
+    return static_cast<std::int64_t>(value ^ (std::uint64_t{1} << 63));
+}
 
 }  // namespace
 
@@ -125,12 +129,24 @@ long double SampleSet::squares_about_mean() const {
     return squares;
 }
 
-double SampleSet::mean() const { return SampleView(*this).mean(); }
-double SampleSet::median() const { return SampleView(*this).median(); }
-double SampleSet::quantile(double share) const { return SampleView(*this).quantile(share); }
-std::int64_t SampleSet::minimum() const { return SampleView(*this).minimum(); }
-std::int64_t SampleSet::maximum() const { return SampleView(*this).maximum(); }
-double SampleSet::standard_deviation() const { return SampleView(*this).standard_deviation(); }
+double SampleSet::mean() const {
+    return SampleView(*this).mean();
+}
+double SampleSet::median() const {
+    return SampleView(*this).median();
+}
+double SampleSet::quantile(double share) const {
+    return SampleView(*this).quantile(share);
+}
+std::int64_t SampleSet::minimum() const {
+    return SampleView(*this).minimum();
+}
+std::int64_t SampleSet::maximum() const {
+    return SampleView(*this).maximum();
+}
+double SampleSet::standard_deviation() const {
+    return SampleView(*this).standard_deviation();
+}
 
 void SampleView::add(const SampleSet& set) {
     if (set.count() == 0) return;
@@ -143,7 +159,9 @@ bool SampleView::is_exact() const {
     return std::all_of(sets_.begin(), sets_.end(), [](const SampleSet* set) { return set->is_exact(); });
 }
 
-double SampleView::mean() const { return count_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(count_); }
+double SampleView::mean() const {
+    return count_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(count_);
+}
 
 double SampleView::median() const {
     if (count_ == 0) return 0;
@@ -183,8 +201,8 @@ double SampleView::standard_deviation() const {
     return static_cast<double>(std::sqrt(squares / count_));
 }
 
-// The rank-th smallest value, from 1. Counts the values in up to 2048 equal intervals, goes on inside the one that holds
-// the rank, and so needs no sorted copy of what may be hundreds of megabytes.
+// The rank-th smallest value, from 1. Counts the values in up to 2048 equal intervals, goes on inside the one that
+// holds the rank, and so needs no sorted copy of what may be hundreds of megabytes.
 std::int64_t SampleView::value_at(std::uint64_t rank) const {
     std::uint64_t low = biased(minimum()), high = biased(maximum());
     while (low != high) {

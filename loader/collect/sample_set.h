@@ -16,11 +16,11 @@ struct SampleBudget {
     std::uint64_t coarse_sets = 0;  // sets that had to give up exactness
 };
 
-// Durations in nanoseconds, kept as value -> count, so that memory grows with the number of distinct values and not with
-// the number of samples. Count, sum, mean, minimum and maximum are always exact. Quantiles are exact until the budget is
-// spent; then the set that wants to grow falls back to a log-linear histogram with 64 steps per power of two (error of a
-// quantile at most 1/128 = 0.78 %, below zero alike) and is_exact() turns false. Such a set takes as many places as it has
-// non-empty steps, at most kMaxCoarseBytes, whatever the budget says.
+// Durations in nanoseconds, kept as value -> count, so that memory grows with the number of distinct values and not
+// with the number of samples. Count, sum, mean, minimum and maximum are always exact. Quantiles are exact until the
+// budget is spent; then the set that wants to grow falls back to a log-linear histogram with 64 steps per power of two
+// (error of a quantile at most 1/128 = 0.78 %, below zero alike) and is_exact() turns false. Such a set takes as many
+// places as it has non-empty steps, at most kMaxCoarseBytes, whatever the budget says.
 class SampleSet {
 public:
     static constexpr std::size_t kMaxCoarseBytes = 256 * 1024;
@@ -52,7 +52,7 @@ public:
     double quantile(double share) const;  // ns; nearest rank, share in [0, 1]
     std::int64_t minimum() const;         // ns; 0 when empty
     std::int64_t maximum() const;
-    double standard_deviation() const;  // ns, of the population
+    double standard_deviation() const;        // ns, of the population
     Wide sum() const { return totals_.sum; }  // ns, exact
     std::size_t memory_bytes() const { return slots_.size() * sizeof(Slot); }
 

@@ -59,7 +59,9 @@ struct Process {
 };
 
 // Times that no clock gives stay where arithmetic is defined.
-std::int64_t nanoseconds(std::uint64_t value) { return static_cast<std::int64_t>(std::min<std::uint64_t>(value, INT64_MAX)); }
+std::int64_t nanoseconds(std::uint64_t value) {
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(value, INT64_MAX));
+}
 std::int64_t sum_of(std::int64_t one, std::int64_t other) {
     std::int64_t sum;
     return __builtin_add_overflow(one, other, &sum) ? INT64_MAX : sum;
@@ -67,7 +69,9 @@ std::int64_t sum_of(std::int64_t one, std::int64_t other) {
 
 }  // namespace
 
-std::string_view phase_name(Phase phase) { return phase == Phase::kCold ? "cold" : "warm"; }
+std::string_view phase_name(Phase phase) {
+    return phase == Phase::kCold ? "cold" : "warm";
+}
 
 void ThreadSet::insert_all(const ThreadSet& other) {
     if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
@@ -184,9 +188,8 @@ std::uint32_t Collector::Contents::find_node(std::uint32_t id) const {
     if (!node_by_id.empty()) {
         return id >= first_id && id - first_id < node_by_id.size() ? node_by_id[id - first_id] : kNone;
     }
-    const auto found = std::lower_bound(nodes.begin(), nodes.end(), id, [](const Node& node, std::uint32_t wanted) {
-        return node.scope->id < wanted;
-    });
+    const auto found = std::lower_bound(nodes.begin(), nodes.end(), id,
+                                        [](const Node& node, std::uint32_t wanted) { return node.scope->id < wanted; });
     return found != nodes.end() && found->scope->id == id ? found - nodes.begin() : kNone;
 }
 
@@ -211,7 +214,7 @@ Phase Collector::Contents::resolve_nodes() {
         // A parent was entered earlier, so its id is lower. Anything else is a defect, and must not make a circle.
         node.parent = scope.parent != 0 && scope.parent < scope.id ? find_node(scope.parent) : kNone;
         if (node.parent != kNone && nodes[node.parent].range == kNone) node.parent = nodes[node.parent].parent;
-        if (scope.site >= sites.size()) {
+        if (scope.site >= sites.size() || sites[scope.site].range >= ranges.size()) {
             ++totals.unknown_site;
             continue;
         }
@@ -305,9 +308,15 @@ void Collector::add_tree(const CallTree& tree) {
     contents_->add_samples(process, thread, phase);
 }
 
-const std::vector<RangeTraits>& Collector::ranges() const { return contents_->ranges; }
-const CollectionTotals& Collector::totals() const { return contents_->totals; }
-const SampleBudget& Collector::budget() const { return contents_->budget; }
+const std::vector<RangeTraits>& Collector::ranges() const {
+    return contents_->ranges;
+}
+const CollectionTotals& Collector::totals() const {
+    return contents_->totals;
+}
+const SampleBudget& Collector::budget() const {
+    return contents_->budget;
+}
 
 std::vector<std::pair<RowKey, const RowSamples*>> Collector::rows() const {
     std::vector<std::pair<RowKey, const RowSamples*>> rows;

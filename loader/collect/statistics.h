@@ -73,19 +73,18 @@ struct CollectionTotals {
     std::uint64_t scopes = 0;             // ended by an exit, counted in a row
     std::uint64_t unwound = 0;            // counted in a row
     std::uint64_t outside_condition = 0;  // scopes that a not_inside condition took out
-    std::uint64_t unknown_site = 0;       // scopes whose site nobody added: a defect
+    std::uint64_t unknown_site = 0;  // scopes whose site nobody added, or added with a range that is none: a defect
 };
 
 // Call trees -> phases and labels -> samples by row.
 //
 // Phase: cold if the tree contains a scope of a cold range, else warm.
-// Label of a scope: its own; else that of the nearest enclosing scope that has it; else the one value that the scopes of
-// its tree have, if there is exactly one; else empty.
-// Self time: inclusive minus the inclusive time of direct children (unwound children included). Children that overlap
-// (fibers) can make it negative; it stays so.
-// A scope whose range may not be inside an enclosing one's is taken out, as if it had not been probed: its children become
-// its parent's, and it counts for neither phase nor labels nor conditions.
-// A scope whose parent is not in the tree is an outermost one.
+// Label of a scope: its own; else that of the nearest enclosing scope that has it; else the one value that the scopes
+// of its tree have, if there is exactly one; else empty. Self time: inclusive minus the inclusive time of direct
+// children (unwound children included). Children that overlap (fibers) can make it negative; it stays so. A scope whose
+// range may not be inside an enclosing one's is taken out, as if it had not been probed: its children become its
+// parent's, and it counts for neither phase nor labels nor conditions. A scope whose parent is not in the tree is an
+// outermost one.
 class Collector {
 public:
     Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <span>
 
 #include "loader/probes/instruction.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMaxFunctionBytes = 4 << 20;
 constexpr std::size_t kMaxEnds = 4096;
-constexpr std::size_t kTableCodeWindow = 12;  // instructions between the load from a jump table and the jump
+constexpr std::size_t kTableCodeWindow = 32;  // instructions before a jump among which the load from its table is
 
 struct DecodedPart {
     std::uint64_t address = 0;
@@ -27,8 +28,15 @@ struct DecodedPart {
 
 enum class IndirectJump { kInside, kLeaves, kUnknown };
 
+// What an instruction does that may be a step of reading a jump table.
+struct TableStep {
+    bool loads_from_table;
+    std::optional<unsigned> loaded_register;
+    std::optional<unsigned> added_register;
+};
+
 // `before`: the instructions that run before the jump in straight line, nearest last.
-IndirectJump classify_indirect_jump(const DecodedInstruction& jump, const std::deque<DecodedInstruction>& before) {
+IndirectJump classify_indirect_jump(const DecodedInstruction& jump, const std::deque<TableStep>& before) {
     // Compilers put notrack only on jumps through a table of the function's own labels.
     if (jump.is_notrack()) return IndirectJump::kInside;
     if (jump.has_memory_operand()) {
@@ -45,10 +53,10 @@ IndirectJump classify_indirect_jump(const DecodedInstruction& jump, const std::d
     if (!target) return IndirectJump::kUnknown;
     // Tables of offsets: load an entry, add the table's address. Tables of addresses: load into the register itself.
     bool added = false;
-    for (auto instruction = before.rbegin(); instruction != before.rend(); ++instruction) {
-        if (instruction->loaded_register() == target) return IndirectJump::kInside;
-        if (instruction->added_register() == target) added = true;
-        if (added && instruction->loads_from_table()) return IndirectJump::kInside;
+    for (auto step = before.rbegin(); step != before.rend(); ++step) {
+        if (step->loaded_register == target) return IndirectJump::kInside;
+        if (step->added_register == target) added = true;
+        if (added && step->loads_from_table) return IndirectJump::kInside;
     }
     return IndirectJump::kLeaves;
 }
@@ -106,7 +114,7 @@ private:
             fail(fmt::format("it has more than {} jumps that may end it", kMaxEnds));
     }
 
-    void add_indirect_jump(const DecodedInstruction& jump, const std::deque<DecodedInstruction>& before) {
+    void add_indirect_jump(const DecodedInstruction& jump, const std::deque<TableStep>& before) {
         switch (classify_indirect_jump(jump, before)) {
             case IndirectJump::kInside:
                 break;
@@ -130,7 +138,7 @@ private:
         DecodedPart part{requested.address, file_.code(requested.address, requested.size), {}};
         if (part.bytes.empty()) return fail("its code is not in the file");
         part.starts.resize(part.bytes.size());
-        std::deque<DecodedInstruction> straight_line;
+        std::deque<TableStep> straight_line;
         std::uint64_t furthest_target = 0;
         bool flow_ended = false;
         bool call_before = false;
@@ -139,7 +147,7 @@ private:
             const std::uint64_t address = part.address + at;
             const auto instruction = DecodedInstruction::decode(std::span(part.bytes).subspan(at), address);
             const bool may_end_here = requested.size_is_limit && flow_ended && furthest_target < address;
-            if (may_end_here && (!instruction || instruction->is_padding())) break;
+            if (may_end_here && (!instruction || instruction->is_padding() || part.bytes[at] == 0)) break;
             if (!instruction) return fail(fmt::format("its code cannot be decoded at {:#x}", address));
             if (is_entry(address) && !describe_entry(*instruction)) return false;
             part.starts[at] = true;
@@ -158,7 +166,8 @@ private:
                 flow_ended = instruction->ends_flow();
                 call_before = instruction->is_call();
             }
-            straight_line.push_back(*instruction);
+            straight_line.push_back(
+                {instruction->loads_from_table(), instruction->loaded_register(), instruction->added_register()});
             if (straight_line.size() > kTableCodeWindow) straight_line.pop_front();
             if (flow_ended) straight_line.clear();
             if (!code_.problem.empty()) return false;

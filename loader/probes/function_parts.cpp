@@ -57,7 +57,8 @@ FunctionReader::FunctionReader(const ElfFile& file) : file_(file), bytes_left_(k
         if (cold_by_base_.contains(symbol.name)) addresses_by_base_[symbol.name].push_back(symbol.address);
 }
 
-const FunctionSymbol* FunctionReader::cold_symbol_at(std::uint64_t address) const {
+// The part of the function that a jump to this address enters; nullptr if it enters another function.
+const FunctionSymbol* FunctionReader::part_at(const FunctionGroup& group, std::uint64_t address) const {
     const std::vector<FunctionSymbol>& functions = file_.functions();
     auto after =
         std::upper_bound(functions.begin(), functions.end(), address,
@@ -65,17 +66,23 @@ const FunctionSymbol* FunctionReader::cold_symbol_at(std::uint64_t address) cons
     while (after != functions.begin()) {
         const FunctionSymbol& symbol = *--after;
         if (address - symbol.address >= symbol.size) return nullptr;
-        if (clone_suffix(symbol.name).cold) return &symbol;
+        const CloneSuffix suffix = clone_suffix(symbol.name);
+        // A .cold part is its own whatever its name: folding and link-time optimisation rename.
+        if (suffix.cold) return &symbol;
+        // A .part is a function that its base may also call; jumped to, it returns in the base's stead.
+        if (suffix.part && address == symbol.address &&
+            std::any_of(group.symbols.begin(), group.symbols.end(),
+                        [&](const FunctionSymbol* own) { return clone_suffix(own->name).root == suffix.root; }))
+            return &symbol;
         if (after == functions.begin() || std::prev(after)->address != symbol.address) return nullptr;
     }
     return nullptr;
 }
 
-// A jump into a .cold part makes it the function's own, whatever its name: folding and link-time optimisation rename.
-bool FunctionReader::add_reached_parts(WholeFunction& function) const {
+bool FunctionReader::add_reached_parts(const FunctionGroup& group, WholeFunction& function) const {
     bool added = false;
     for (const std::uint64_t target : function.code.outside_targets)
-        if (const FunctionSymbol* cold = cold_symbol_at(target)) added |= add_part(function, *cold);
+        if (const FunctionSymbol* part = part_at(group, target)) added |= add_part(function, *part);
     return added;
 }
 
@@ -113,7 +120,7 @@ WholeFunction FunctionReader::read(const FunctionGroup& group) {
     add_named_parts(group, function);
     decode(function);
     // Parts reach further parts, but each only once.
-    while (function.code.problem.empty() && add_reached_parts(function)) decode(function);
+    while (function.code.problem.empty() && add_reached_parts(group, function)) decode(function);
     return function;
 }
 

@@ -37,8 +37,8 @@ public:
     WholeFunction read(const FunctionGroup& group);
 
 private:
-    const FunctionSymbol* cold_symbol_at(std::uint64_t address) const;
-    bool add_reached_parts(WholeFunction& function) const;
+    const FunctionSymbol* part_at(const FunctionGroup& group, std::uint64_t address) const;
+    bool add_reached_parts(const FunctionGroup& group, WholeFunction& function) const;
     void add_named_parts(const FunctionGroup& group, WholeFunction& function) const;
     void decode(WholeFunction& function);
 

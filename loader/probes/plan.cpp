@@ -112,7 +112,9 @@ private:
             return;
         }
         for (const ExitInstruction& exit : candidate.whole.code.exits)
-            if (!candidate.uretprobe) ends_.emplace(exit.instruction.address, candidate.group.address);
+            if (!candidate.uretprobe) ends_.emplace(exit.instruction.address, &candidate);
+        for (const CodePart& part : candidate.whole.parts)
+            parts_.emplace(part.address, std::pair{part.address + part.size, &candidate});
         probed_.emplace(candidate.group.address, &candidate);
     }
 
@@ -121,13 +123,17 @@ private:
         if (!code.problem.empty()) return code.problem;
         if (code.entry_is_branch_target)
             return "a loop goes back to its first instruction, and each turn would count as a call";
+        const auto after = parts_.upper_bound(candidate.group.address);
+        if (after != parts_.begin() && candidate.group.address < std::prev(after)->second.first)
+            return "its entry lies inside of " + std::prev(after)->second.second->function.name;
         if (candidate.uretprobe) return "";
         if (code.exits.empty() && code.runs_past_end) return "its end was not found";
+        // A scope is ended by range and stack pointer, so functions of one range may have an end in common.
         for (const ExitInstruction& exit : code.exits) {
             const auto taken = ends_.find(exit.instruction.address);
-            if (taken != ends_.end())
-                return fmt::format("it shares its end at {:#x} with {}", exit.instruction.address,
-                                   probed_.at(taken->second)->function.name);
+            if (taken != ends_.end() && taken->second->range != candidate.range)
+                return fmt::format("it shares its end at {:#x} with {}, of the range {}", exit.instruction.address,
+                                   taken->second->function.name, map_.ranges[taken->second->range].name);
         }
         return "";
     }
@@ -136,13 +142,13 @@ private:
     // in what is left of it, and those calls no symbol shows.
     void note_outlined_parts() {
         for (const auto& [symbol, range] : outlined_) {
-            const std::string base(clone_suffix(symbol->name).base);
             const std::string name = demangle(symbol->name);
             bool noted = false;
             for (auto& [address, candidate] : probed_) {
-                if (candidate->function.symbol != base &&
-                    std::find(candidate->function.other_symbols.begin(), candidate->function.other_symbols.end(),
-                              base) == candidate->function.other_symbols.end())
+                const std::vector<const FunctionSymbol*>& own = candidate->group.symbols;
+                if (std::none_of(own.begin(), own.end(), [&](const FunctionSymbol* candidate_symbol) {
+                        return clone_suffix(candidate_symbol->name).root == clone_suffix(symbol->name).root;
+                    }))
                     continue;
                 add_note(candidate->function,
                          "calls that were inlined and enter " + name + " directly are not counted");
@@ -188,8 +194,12 @@ private:
     }
 
     static void add_notes_on_names(PlannedFunction& function, const WholeFunction& whole) {
-        if (!function.other_symbols.empty())
-            add_note(function, fmt::format("{} other names for the same code", function.other_symbols.size()));
+        std::set<std::string> other_names;
+        for (const std::string& symbol : function.other_symbols) other_names.insert(demangle(symbol));
+        other_names.erase(function.name);
+        if (!other_names.empty())
+            add_note(function, fmt::format("its code is also that of {}{}", *other_names.begin(),
+                                           other_names.size() == 1 ? "" : " and others"));
         if (whole.size_is_guess) add_note(function, "its symbol has no size; its end was looked for in its code");
         if (whole.cold_part_is_ambiguous)
             add_note(function, "several functions share its name; ends in its handlers of exceptions may be missed");
@@ -203,9 +213,9 @@ private:
         if (!code.exits.empty() && code.runs_past_end)
             add_note(function, "it may run on into the code that follows, where no end is seen");
         if (!code.unresolved_jumps.empty())
-            add_note(function,
-                     fmt::format("{} jumps may end it unseen, the first at {:#x} ({})", code.unresolved_jumps.size(),
-                                 code.unresolved_jumps.front().address, code.unresolved_jumps.front().text));
+            add_note(function, fmt::format("it may end unseen at {} of its jumps, the first at {:#x} ({})",
+                                           code.unresolved_jumps.size(), code.unresolved_jumps.front().address,
+                                           code.unresolved_jumps.front().text));
         std::size_t named = 0;
         for (const std::string& name : left_to) {
             if (++named > kMaxNamesInNote) break;
@@ -231,12 +241,13 @@ private:
         } else {
             std::set<std::string> left_to;
             for (const ExitInstruction& exit : code.exits) {
+                const bool own = ends_.at(exit.instruction.address) == &candidate;
                 if (exit.kind == ExitInstruction::Kind::kRet) {
-                    add(SiteKind::kRet, exit.instruction, 0, false);
+                    if (own) add(SiteKind::kRet, exit.instruction, 0, false);
                     continue;
                 }
                 const Callee callee = callee_of(exit);
-                add(SiteKind::kTailJump, exit.instruction, 0, callee.probed);
+                if (own) add(SiteKind::kTailJump, exit.instruction, 0, callee.probed);
                 if (!callee.probed) left_to.insert(callee.name);
             }
             add_notes_on_ends(candidate.function, code, left_to);
@@ -252,9 +263,10 @@ private:
     FunctionReader reader_;
     FilePlan& plan_;
     std::vector<Candidate> candidates_;
-    std::vector<std::pair<const FunctionSymbol*, std::uint32_t>> outlined_;  // .part symbols that match a range
-    std::map<std::uint64_t, Candidate*> probed_;                             // by address of the entry
-    std::unordered_map<std::uint64_t, std::uint64_t> ends_;                  // address of an end -> of its function
+    std::vector<std::pair<const FunctionSymbol*, std::uint32_t>> outlined_;      // .part symbols that match a range
+    std::map<std::uint64_t, Candidate*> probed_;                                 // by address of the entry
+    std::map<std::uint64_t, std::pair<std::uint64_t, const Candidate*>> parts_;  // by beginning: end, function
+    std::unordered_map<std::uint64_t, const Candidate*> ends_;  // by address: the function that has the site
     std::unordered_map<std::string, Callee> imported_;
 };
 

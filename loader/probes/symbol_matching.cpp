@@ -21,6 +21,7 @@ bool is_number(std::string_view text) {
 CloneSuffix clone_suffix(std::string_view symbol) {
     CloneSuffix result;
     result.base = symbol;
+    result.root = symbol.substr(0, symbol.find('.', 1));
     // From the back: the last suffix says what the symbol is; a .part before it makes it a part whatever follows.
     std::string_view rest = symbol;
     std::string_view after;
@@ -34,7 +35,6 @@ CloneSuffix clone_suffix(std::string_view symbol) {
             result.base = rest;
         } else if (token == "part" && is_number(after)) {
             result.part = true;
-            if (!result.cold) result.base = rest;
         }
         if (!is_number(token)) last = false;
         after = token;

@@ -17,7 +17,8 @@ struct CloneSuffix {
     bool cold = false;           // code of the function `base` moved out of line; entered by a jump or by unwinding
     bool numbered_cold = false;  // f.cold.1: that, or (clang's outliner) a function of its own; who jumps there tells
     bool part = false;           // f.part.0: the remainder of a function whose beginning is inlined into its callers
-    std::string_view base;       // the symbol without .cold, or without .part and what follows; the symbol otherwise
+    std::string_view root;       // the symbol without any suffix
+    std::string_view base;       // the symbol without .cold; the symbol otherwise
 };
 CloneSuffix clone_suffix(std::string_view symbol);
 

@@ -232,7 +232,7 @@ TEST(Plan, SaysWhyAFunctionCannotBeProbed) {
     EXPECT_EQ(kinds(result, "calls_and_never_returns"), "entry");
     EXPECT_EQ(note(result, "calls_and_never_returns"), "it never returns, so no end is seen");
     EXPECT_EQ(kinds(result, "conditional_jump_out"), "entry ret");
-    EXPECT_NE(note(result, "conditional_jump_out").find("1 jumps may end it unseen"), std::string::npos);
+    EXPECT_NE(note(result, "conditional_jump_out").find("it may end unseen at 1 of its jumps"), std::string::npos);
     EXPECT_NE(note(result, "ret_and_runs_on").find("run on into the code that follows"), std::string::npos);
     EXPECT_NE(note(result, "without_size").find("no size"), std::string::npos);
     EXPECT_EQ(kinds(result, "twin"), "entry ret ret");
@@ -241,27 +241,34 @@ TEST(Plan, SaysWhyAFunctionCannotBeProbed) {
         EXPECT_EQ(function.symbol.find(".cold"), std::string::npos) << function.symbol;
 }
 
-TEST(Plan, GivesAnEndToOneFunctionOnly) {
+TEST(Plan, RefusesEntriesInsideOfAnotherFunction) {
     const FilePlan result = plan(map_of({range("a", {"^overlapping"})}), kFunctions);
     EXPECT_EQ(kinds(result, "overlapping_outer"), "entry ret");
-    EXPECT_EQ(kinds(result, "overlapping_inner"), "not planned");
-    EXPECT_NE(reason(result, "overlapping_inner").find("with overlapping_outer"), std::string::npos);
+    EXPECT_EQ(reason(result, "overlapping_inner"), "its entry lies inside of overlapping_outer");
 }
 
-TEST(Plan, LeavesOutlinedPartsOut) {
+TEST(Plan, TakesOutlinedPartsForPartsOfTheirFunctions) {
     const FilePlan result = plan(map_of({range("a", {"^outlined", "^gone"})}), kFunctions);
-    EXPECT_EQ(kinds(result, "outlined"), "entry ret jump");
-    EXPECT_EQ(note(result, "outlined"),
-              "calls that were inlined and enter outlined.part.0 directly are not counted; it ends at its tail jump to "
-              "outlined.part.0");
+    // Both of its clones go on in the part, whose ret is one site.
+    EXPECT_EQ(kinds(result, "outlined.constprop.0"), "entry ret");
+    EXPECT_EQ(kinds(result, "outlined"), "entry ret");
+    EXPECT_EQ(note(result, "outlined"), "calls that were inlined and enter outlined.part.0 directly are not counted");
     EXPECT_EQ(kinds(result, "outlined.part.0"), "not planned");
     EXPECT_NE(reason(result, "gone.part.0").find("remainder"), std::string::npos);
+
+    const FilePlan other =
+        plan(map_of({range("a", {"^outlined$"}), range("b", {"^(outlined.constprop|inlines)"})}), kFunctions);
+    EXPECT_EQ(kinds(other, "outlined.constprop.0"), "entry ret");
+    EXPECT_NE(reason(other, "outlined").find("shares its end at"), std::string::npos);
+    // Another function ends where it leaves for the part.
+    EXPECT_EQ(kinds(other, "inlines_outlined"), "entry jump");
 }
 
 TEST(Plan, PlansAliasesOnce) {
     const FilePlan result = plan(map_of({range("a", {"^alias_a$"}), range("b", {"^alias_"})}), kFunctions);
     EXPECT_EQ(kinds(result, "alias_a"), "entry ret");
     EXPECT_EQ(function_named(result, "alias_a")->range, 0u);
+    EXPECT_EQ(note(result, "alias_a"), "its code is also that of alias_b");
     EXPECT_EQ(function_named(result, "alias_a")->other_symbols, std::vector<std::string>{"alias_b"});
     ASSERT_EQ(result.unavailable.size(), 1u);
     EXPECT_EQ(result.unavailable[0].range, 1u);
@@ -365,7 +372,7 @@ TEST(CloneSuffix, TellsPartsFromFunctions) {
     EXPECT_FALSE(clone_suffix("f.cold").numbered_cold);
     EXPECT_TRUE(clone_suffix("f.part.0").part);
     EXPECT_TRUE(clone_suffix("f.part.0.isra.0").part);
-    EXPECT_EQ(clone_suffix("f.isra.0.part.3").base, "f.isra.0");
+    EXPECT_EQ(clone_suffix("f.isra.0.part.3").root, "f");
     EXPECT_TRUE(clone_suffix("f.part.0.cold").cold);
     EXPECT_FALSE(clone_suffix("my.part").part);
     EXPECT_FALSE(clone_suffix("my.cold.thing").cold);

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What bad input gets: a one-line cause, a hint, an exit code of its own, and nothing left behind.
+#include "tests/bpf/harness.h"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+namespace hostrange::test {
+namespace {
+
+struct Outcome {
+    int status;
+    std::string message;
+};
+
+Outcome run_profiler(const std::vector<std::string>& arguments, const Child::Options& options = {}) {
+    std::vector<std::string> command = {profiler_path()};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    Child child(command, options);
+    const int status = child.finish();
+    return {status, child.error()};
+}
+
+// In a mount namespace of its own, after `prepare`.
+Outcome run_in_other_world(const std::string& prepare, const std::string& arguments) {
+    Child child({"unshare", "--mount", "/bin/sh", "-c",
+                 "mount --make-rprivate / && " + prepare + " && exec " + profiler_path() + " " + arguments});
+    const int status = child.finish();
+    return {status, child.error()};
+}
+
+void expect_failure(const Outcome& outcome, int status, const std::string& cause) {
+    EXPECT_EQ(outcome.status, status) << outcome.message;
+    EXPECT_NE(outcome.message.find(cause), std::string::npos) << outcome.message;
+    EXPECT_NE(outcome.message.find("hint: "), std::string::npos) << outcome.message;
+}
+
+std::string own_pid() { return std::to_string(getpid()); }
+
+TEST(Errors, Usage) {
+    expect_failure(run_profiler({}), 64, "nothing to profile");
+    expect_failure(run_profiler({"--pid", own_pid(), "--all"}), 64, "exclude each other");
+    expect_failure(run_profiler({"run"}), 64, "no command");
+    EXPECT_EQ(run_profiler({"--pid", "no number"}).status, 64);
+    EXPECT_EQ(run_profiler({"--pid", own_pid(), "--duration", "soon"}).status, 64);
+    EXPECT_EQ(run_profiler({"--pid", own_pid(), "--ring-size", "5000"}).status, 64);
+    EXPECT_EQ(run_profiler({"--help"}).status, 0);
+    EXPECT_EQ(run_profiler({"--version"}).status, 0);
+}
+
+TEST(Errors, ProbeMap) {
+    expect_failure(run_profiler({"--pid", own_pid(), "--probe-map", "/nowhere.toml"}), 78, "/nowhere.toml");
+    const std::string map = scratch_file("map.toml");
+    std::ofstream(map) << "version = 1\n[targets.t]\nfiles = [\"x\"]\n[[ranges]]\nname = \"a\"\ntarget = \"t\"\n"
+                          "functions = ['(']\n";
+    expect_failure(run_profiler({"--pid", own_pid(), "--probe-map", map}), 78, map + ":7:14: key 'ranges[0].functions[0]'");
+}
+
+TEST(Errors, NoSuchProcess) {
+    REQUIRE_BPF();
+    Child gone({"/bin/true"});
+    gone.finish();
+    expect_failure(run_profiler({"--pid", std::to_string(gone.process())}), 66, "there is no process");
+    expect_failure(run_profiler({"--pid", "2"}), 66, "kernel thread");
+}
+
+TEST(Errors, NothingMapped) {
+    REQUIRE_BPF();
+    Child target({target_path("hard_case_calls"), "single", "1"});
+    target.wait_for_output("ready");
+    const Outcome outcome = run_profiler({"--pid", std::to_string(target.process())});
+    expect_failure(outcome, 68, "maps no file of the probe map");
+    EXPECT_NE(outcome.message.find("libinfiniops.so*"), std::string::npos) << outcome.message;
+    EXPECT_NE(outcome.message.find("hard_case_calls"), std::string::npos) << outcome.message;
+    target.release();
+    EXPECT_EQ(target.finish(), 0);
+}
+
+TEST(Errors, Stripped) {
+    REQUIRE_BPF();
+    const std::string stripped = std::filesystem::path(scratch_file("x")).parent_path() / "hard_case_stripped";
+    Child strip({"strip", "-o", stripped, target_path("hard_case_calls")});
+    ASSERT_EQ(strip.finish(), 0) << strip.error();
+    Child target({stripped, "single", "1"});
+    target.wait_for_output("ready");
+    expect_failure(run_profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()}), 68,
+                   "stripped");
+    target.release();
+    EXPECT_EQ(target.finish(), 0);
+}
+
+TEST(Errors, OutputIsCheckedFirst) {
+    REQUIRE_BPF();
+    expect_failure(run_profiler({"--pid", own_pid(), "--output", "/nowhere/report.jsonl"}), 73, "/nowhere");
+    expect_failure(run_profiler({"--pid", own_pid(), "--output", "/"}), 73, "/");
+}
+
+TEST(Errors, MissingRights) {
+    REQUIRE_BPF();
+    // The program may lie where nobody can go.
+    const std::string copy = scratch_file("profiler");
+    std::filesystem::copy_file(profiler_path(), copy);
+    const std::string map = scratch_file("map.toml");
+    std::filesystem::copy_file(hard_cases_map(), map);
+    Child child({copy, "--pid", "1", "--probe-map", map}, {.environment = {}, .user = 65534});
+    const int status = child.finish();
+    expect_failure({status, child.error()}, 77, "CAP_BPF, CAP_PERFMON");
+}
+
+TEST(Errors, OtherUsersProcess) {
+    REQUIRE_BPF();
+    const std::string copy = scratch_file("profiler");
+    std::filesystem::copy_file(profiler_path(), copy);
+    const std::string map = scratch_file("map.toml");
+    std::filesystem::copy_file(hard_cases_map(), map);
+    // Enough to load the programs, not enough to look into others.
+    Child child({"setpriv", "--reuid", "65534", "--clear-groups", "--inh-caps=-all,+bpf,+perfmon",
+                 "--ambient-caps=-all,+bpf,+perfmon", "--bounding-set=-all,+bpf,+perfmon", copy, "--pid",
+                 std::to_string(getpid()), "--probe-map", map});
+    const int status = child.finish();
+    expect_failure({status, child.error()}, 77, "may not be read");
+}
+
+TEST(Errors, KernelTooOld) {
+    REQUIRE_BPF();
+    Child child({"setarch", "--uname-2.6", profiler_path(), "--pid", own_pid()});
+    const int status = child.finish();
+    expect_failure({status, child.error()}, 69, "too old: 5.15 is needed");
+}
+
+TEST(Errors, NoTypeInformation) {
+    REQUIRE_BPF();
+    expect_failure(run_in_other_world("mount -t tmpfs none /sys/kernel/btf", "--pid " + own_pid()), 69,
+                   "/sys/kernel/btf/vmlinux");
+}
+
+TEST(Errors, Lockdown) {
+    REQUIRE_BPF();
+    expect_failure(run_in_other_world("mount -t tmpfs none /sys/kernel/security && echo 'none integrity "
+                                      "[confidentiality]' > /sys/kernel/security/lockdown",
+                                      "--pid " + own_pid()),
+                   69, "locked down");
+}
+
+TEST(Errors, TooManySites) {
+    REQUIRE_BPF();
+    Child target({target_path("hard_case_calls"), "single", "1"});
+    target.wait_for_output("ready");
+    expect_failure(run_profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map(),
+                                 "--max-sites", "2"}),
+                   71, "more than 2 sites");
+    target.release();
+    EXPECT_EQ(target.finish(), 0);
+}
+
+TEST(Errors, TargetEndsWhileProfiled) {
+    REQUIRE_BPF();
+    Child target({target_path("hard_case_calls"), "spin", "100"});
+    target.wait_for_output("ready");
+    Profiler profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()});
+    target.signal(SIGKILL);
+    EXPECT_EQ(target.finish(), 128 + SIGKILL);
+    const Report report = profiler.finish();
+    EXPECT_EQ(report.status, 0);
+    EXPECT_TRUE(report.rows.empty());
+    EXPECT_NE(report.printed.find("no scope ended"), std::string::npos) << report.printed;
+}
+
+TEST(Errors, NoLeftovers) {
+    REQUIRE_BPF();
+    const std::string output = scratch_file("report.jsonl");
+    const std::filesystem::path folder = std::filesystem::path(output).parent_path();
+    const auto files = [&] {
+        std::size_t count = 0;
+        for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+        return count;
+    };
+    const std::size_t before = files();
+    EXPECT_EQ(run_profiler({"--pid", own_pid(), "--output", output}).status, 68);
+    EXPECT_EQ(files(), before);
+}
+
+}  // namespace
+}  // namespace hostrange::test

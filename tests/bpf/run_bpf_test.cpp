@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands started by the profiler, libraries that come later, children, and the programs that processes turn into.
+#include "tests/bpf/harness.h"
+
+#include <csignal>
+#include <fstream>
+
+#include <sys/stat.h>
+
+namespace hostrange::test {
+namespace {
+
+Report run_command(const std::vector<std::string>& command, const std::vector<std::string>& options = {}) {
+    std::vector<std::string> arguments = {"run", "--probe-map", hard_cases_map()};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    arguments.push_back("--");
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    Profiler profiler(arguments);
+    profiler.child().release();
+    return profiler.finish();
+}
+
+TEST(Run, FirstCallAfterDlopenIsSeenEveryTime) {
+    REQUIRE_BPF();
+    for (int i = 0; i < 100; ++i) {
+        const Report report = run_command({target_path("hard_case_plugin"), "once", "7", target_path("libplugin.so")});
+        expect_sound(report);
+        ASSERT_EQ(report.sum("plugin_constructor"), 1u) << "run " << i;
+        ASSERT_EQ(report.sum("plugin_entry"), 1u) << "run " << i;
+    }
+}
+
+TEST(Run, LibraryThatComesAndGoes) {
+    REQUIRE_BPF();
+    const Report report = run_command({target_path("hard_case_plugin"), "repeat", "20", target_path("libplugin.so")});
+    expect_sound(report);
+    EXPECT_EQ(report.sum("plugin_constructor"), 20u);
+    EXPECT_EQ(report.sum("plugin_entry"), 20u);
+}
+
+TEST(Run, EveryCallOfACommandIsSeen) {
+    REQUIRE_BPF();
+    const Report report = run_command({target_path("hard_case_calls"), "threads", "200", "4"});
+    expect_sound(report);
+    EXPECT_EQ(report.sum("outer"), 800u);
+    EXPECT_EQ(report.sum("inner"), 4800u);
+}
+
+TEST(Run, ThroughAShell) {
+    REQUIRE_BPF();
+    const std::string script = target_path("hard_case_calls") + " single 50 && exec " + target_path("hard_case_calls") +
+                               " single 70";
+    const Report report = run_command({"/bin/sh", "-c", script});
+    expect_sound(report);
+    EXPECT_EQ(report.sum("outer"), 120u);
+    EXPECT_EQ(report.meta.at("processes").size(), 2u);
+}
+
+TEST(Run, ForkedChildrenAreSeen) {
+    REQUIRE_BPF();
+    const Report report = run_command({target_path("hard_case_processes"), "fork_continue", "20", "30"});
+    ASSERT_EQ(report.status, 0) << report.messages;
+    EXPECT_EQ(report.meta.at("unbalanced_sites"), 0);
+    EXPECT_EQ(report.lost(), 0u);
+    EXPECT_EQ(report.sum("forking_outer"), 20u);
+    EXPECT_EQ(report.sum("child_work"), 600u);
+    // Each child returns from two functions that its parent had entered.
+    EXPECT_EQ(report.orphans(), 40u);
+}
+
+TEST(Run, ExecInsideARange) {
+    REQUIRE_BPF();
+    const Report report = run_command({target_path("hard_case_processes"), "exec", "10"});
+    expect_sound(report);
+    EXPECT_EQ(report.sum("leaf"), 11u);
+    EXPECT_EQ(report.counters("executing_outer").abandoned, 10u);
+    EXPECT_EQ(report.counters("executing_inner").abandoned, 10u);
+}
+
+TEST(Run, ExecInAThread) {
+    REQUIRE_BPF();
+    const Report report = run_command({target_path("hard_case_processes"), "exec_from_thread", "10"});
+    expect_sound(report);
+    EXPECT_EQ(report.sum("leaf"), 11u);
+    EXPECT_EQ(report.counters("waiting_outer").abandoned, 10u);
+    EXPECT_EQ(report.counters("executing_inner").abandoned, 10u);
+}
+
+TEST(Run, StatusIsTheCommands) {
+    REQUIRE_BPF();
+    EXPECT_EQ(run_command({"/bin/sh", "-c", "exit 7"}).status, 7);
+    EXPECT_EQ(run_command({"/bin/sh", "-c", "kill -KILL $$"}).status, 128 + SIGKILL);
+    EXPECT_EQ(run_command({"/nowhere/to/be/found"}).status, 127);
+    EXPECT_EQ(run_command({"/etc/passwd"}).status, 126);
+}
+
+TEST(Run, AsTheInvokingUser) {
+    REQUIRE_BPF();
+    constexpr uid_t kNobody = 65534;
+    const std::string output = scratch_file("report.jsonl"), written = scratch_file("id");
+    std::ofstream(written).close();
+    ASSERT_EQ(chmod(written.c_str(), 0666), 0);
+    Child profiler({profiler_path(), "run", "--output", output, "--", "/bin/sh", "-c", "id -u; id -g; id -G; echo $HOME"},
+                   {.environment = {{"SUDO_UID", std::to_string(kNobody)}, {"SUDO_GID", std::to_string(kNobody)}},
+                    .user = std::nullopt});
+    EXPECT_EQ(profiler.finish(), 0) << profiler.error();
+    EXPECT_EQ(profiler.output().rfind("65534\n65534\n65534\n/nonexistent\n", 0), 0u) << profiler.output();
+    struct stat status {};
+    ASSERT_EQ(stat(output.c_str(), &status), 0);
+    EXPECT_EQ(status.st_uid, kNobody);
+}
+
+TEST(Run, DurationEndsTheProfileAndNotTheCommand) {
+    REQUIRE_BPF();
+    const std::string output = scratch_file("report.jsonl");
+    Child profiler({profiler_path(), "run", "--probe-map", hard_cases_map(), "--duration", "200ms", "--output", output,
+                    "--", target_path("hard_case_calls"), "single", "30"});
+    profiler.wait_for_error("goes on unprobed");
+    profiler.release();
+    EXPECT_EQ(profiler.finish(), 0) << profiler.error();
+    EXPECT_NE(profiler.output().find("done"), std::string::npos);
+}
+
+// Without stops: a process named by --pid goes on, and its probes stay in place, through exec and dlopen.
+TEST(Pid, ForkDoesNotDisturb) {
+    REQUIRE_BPF();
+    std::string result;
+    const std::vector<std::string> target = {target_path("hard_case_processes"), "fork_continue", "20", "30"};
+    const Report report = profile_target(target, {}, result);
+    EXPECT_EQ(result, unprobed_result(target));
+    expect_sound(report);
+    EXPECT_EQ(report.sum("forking_outer"), 20u);
+    EXPECT_EQ(report.sum("forking_inner"), 20u);
+    EXPECT_EQ(report.counters("child_work").entries, 0u);
+}
+
+TEST(Pid, VforkDoesNotDisturb) {
+    REQUIRE_BPF();
+    for (const char* mode : {"vfork_exec", "vfork_call"}) {
+        std::string result;
+        const std::vector<std::string> target = {target_path("hard_case_processes"), mode, "20"};
+        const Report report = profile_target(target, {}, result);
+        EXPECT_EQ(result, unprobed_result(target));
+        expect_sound(report);
+        EXPECT_EQ(report.sum(mode == std::string("vfork_exec") ? "vforking_inner" : "vfork_calling"), 20u);
+    }
+}
+
+TEST(Pid, ExecKeepsItsProbes) {
+    REQUIRE_BPF();
+    std::string result;
+    const std::vector<std::string> target = {target_path("hard_case_processes"), "exec", "10"};
+    const Report report = profile_target(target, {}, result);
+    EXPECT_EQ(result, unprobed_result(target));
+    expect_sound(report);
+    EXPECT_EQ(report.sum("leaf"), 11u);
+    EXPECT_EQ(report.counters("executing_inner").abandoned, 10u);
+}
+
+// A breakpoint is visible in a process' memory.
+unsigned char byte_at(pid_t process, const std::string& file, std::uint64_t file_offset) {
+    std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
+    for (std::string line; std::getline(maps, line);) {
+        unsigned long start = 0, end = 0, offset = 0;
+        char permissions[5] = {};
+        if (std::sscanf(line.c_str(), "%lx-%lx %4s %lx", &start, &end, permissions, &offset) != 4) continue;
+        if (permissions[2] != 'x' || line.find(file) == std::string::npos) continue;
+        if (file_offset < offset || file_offset >= offset + (end - start)) continue;
+        std::ifstream memory("/proc/" + std::to_string(process) + "/mem");
+        memory.seekg(static_cast<std::streamoff>(start + file_offset - offset));
+        return static_cast<unsigned char>(memory.get());
+    }
+    ADD_FAILURE() << file << " is not mapped";
+    return 0;
+}
+
+std::uint64_t entry_offset(const Report& report, const std::string& range) {
+    for (const nlohmann::json& file : report.meta.at("files")) {
+        for (const nlohmann::json& site : file.at("sites")) {
+            if (site.at("kind") == "entry" && site.at("range") == range) return site.at("file_offset");
+        }
+    }
+    ADD_FAILURE() << "no site of " << range;
+    return 0;
+}
+
+TEST(Killed, TheTargetRunsOnUnprobed) {
+    REQUIRE_BPF();
+    constexpr unsigned char kBreakpoint = 0xcc;
+    Child target({target_path("hard_case_calls"), "single", "1000"});
+    target.wait_for_output("ready");
+    const std::vector<std::string> arguments = {"--pid", std::to_string(target.process()), "--probe-map",
+                                                hard_cases_map()};
+    std::uint64_t offset = 0;
+    {
+        Profiler first(arguments);
+        first.child().signal(SIGINT);
+        offset = entry_offset(first.finish(), "outer");
+    }
+    const unsigned char original = byte_at(target.process(), "hard_case_calls", offset);
+    EXPECT_NE(original, kBreakpoint);
+    Profiler second(arguments);
+    EXPECT_EQ(byte_at(target.process(), "hard_case_calls", offset), kBreakpoint);
+    second.child().signal(SIGKILL);
+    EXPECT_EQ(second.child().finish(), 128 + SIGKILL);
+    EXPECT_EQ(byte_at(target.process(), "hard_case_calls", offset), original);
+    target.release();
+    EXPECT_EQ(target.finish(), 0);
+}
+
+TEST(Killed, ABystanderHasNoBreakpoint) {
+    REQUIRE_BPF();
+    Child bystander({target_path("hard_case_calls"), "single", "10"});
+    Child target({target_path("hard_case_calls"), "single", "10"});
+    bystander.wait_for_output("ready");
+    target.wait_for_output("ready");
+    Profiler profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()});
+    std::vector<unsigned char> in_target, in_bystander;
+    target.release();
+    target.finish();
+    const std::uint64_t offset = entry_offset(profiler.finish(), "outer");
+    Child again({target_path("hard_case_calls"), "single", "10"});
+    again.wait_for_output("ready");
+    Profiler second({"--pid", std::to_string(again.process()), "--probe-map", hard_cases_map()});
+    EXPECT_EQ(byte_at(again.process(), "hard_case_calls", offset), 0xcc);
+    EXPECT_NE(byte_at(bystander.process(), "hard_case_calls", offset), 0xcc);
+    second.child().signal(SIGINT);
+    EXPECT_EQ(second.finish().status, 0);
+}
+
+}  // namespace
+}  // namespace hostrange::test
