@@ -2,7 +2,9 @@
 // Options and wiring only.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 #include "loader/cli/options.h"
@@ -88,26 +90,30 @@ int run_program(int argc, char** argv) {
 
     CLI::App* run = app.add_subcommand("run", "Start a command as the invoking user and profile it and its children");
     add_profile_options(*run, options);
-    run->prefix_command();
     run->footer("Usage: hostrange-bpf run [OPTIONS] -- COMMAND [ARGUMENTS]");
 
+    // What stands after -- is the command's, options included.
+    char** const separator = std::find_if(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--") == 0; });
+    if (separator != argv + argc) options.command.assign(separator + 1, argv + argc);
     try {
-        app.parse(argc, argv);
+        app.parse(static_cast<int>(separator - argv), argv);
     } catch (const CLI::ParseError& error) {
         const int status = app.exit(error, std::cout, std::cerr);
         return status == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
     }
     if (run->parsed()) {
-        options.command = run->remaining();
-        if (!options.command.empty() && options.command.front() == "--") options.command.erase(options.command.begin());
         if (options.command.empty()) {
-            throw Failure(ExitCode::kUsage, "run: no command", "hostrange-bpf run -- COMMAND [ARGUMENTS]");
+            throw Failure(ExitCode::kUsage, "run: there is no command",
+                          "put -- before it: hostrange-bpf run -- COMMAND [ARGUMENTS]");
         }
         if (options.all_processes || !options.processes.empty()) {
             throw Failure(ExitCode::kUsage, "run profiles its own command: --pid and --all do not go with it",
                           "use either of them");
         }
         return profile_command(options);
+    }
+    if (!options.command.empty()) {
+        throw Failure(ExitCode::kUsage, "a command goes with `run` only", "hostrange-bpf run -- COMMAND [ARGUMENTS]");
     }
     if (options.processes.empty() == !options.all_processes) {
         throw Failure(ExitCode::kUsage,

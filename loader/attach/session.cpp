@@ -89,6 +89,21 @@ Room room_of(SiteKind kind) {
     return Room::kExit;
 }
 
+// Functions that are nothing but a tail jump have their entry and their end at one instruction. One probe does for both,
+// which also spares the question which of two programs would run first.
+std::set<std::uint64_t> lone_tail_jumps(const FilePlan& plan) {
+    std::set<std::uint64_t> entries, jumps;
+    for (const Site& site : plan.sites) {
+        if (site.kind == SiteKind::kEntry) entries.insert(site.file_offset);
+    }
+    for (const Site& site : plan.sites) {
+        if (site.kind == SiteKind::kTailJump && site.continues && entries.count(site.file_offset)) {
+            jumps.insert(site.file_offset);
+        }
+    }
+    return jumps;
+}
+
 }  // namespace
 
 struct ProbeSession::State {
@@ -236,9 +251,11 @@ std::size_t ProbeSession::number_sites(const FilePlan& plan) {
     const std::size_t first = state.sites.size();
     if (state.numbers.count(plan.identity)) return first;
     std::vector<std::int64_t> numbers(plan.sites.size(), -1);
+    const std::set<std::uint64_t> jumps = lone_tail_jumps(plan);
     for (std::size_t i = 0; i < plan.sites.size(); ++i) {
         const Site& site = plan.sites[i];
-        if (site.kind == SiteKind::kCatch) continue;
+        const bool is_lone_jump = site.kind != SiteKind::kReturn && jumps.count(site.file_offset) != 0;
+        if (site.kind == SiteKind::kCatch || (is_lone_jump && site.kind == SiteKind::kTailJump)) continue;
         if (state.sites.size() >= state.max_sites) {
             throw Failure(ExitCode::kAttach, fmt::format("more than {} sites (at {})", state.max_sites, plan.path),
                           "make the probe map match fewer functions, or raise --max-sites");
@@ -247,7 +264,7 @@ std::size_t ProbeSession::number_sites(const FilePlan& plan) {
         hostrange_site entry{};
         entry.range = site.range;
         entry.stack_adjust = site.stack_adjust;
-        entry.flags = site.continues ? HOSTRANGE_SITE_TAIL_JUMP : 0;
+        entry.flags = site.continues || is_lone_jump ? HOSTRANGE_SITE_TAIL_JUMP : 0;
         if (bpf_map_update_elem(bpf_map__fd(state.skeleton->maps.sites), &number, &entry, BPF_ANY) != 0) {
             fail_to_load("writing the site table", errno);
         }
@@ -288,7 +305,11 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
             return result;
         }
     }
-    for (const Site& site : plan.sites) result.sites += left_out.count(site.function) ? 0 : 1;
+    const std::vector<std::int64_t>& site_numbers = state.numbers.at(plan.identity);
+    for (std::size_t i = 0; i < plan.sites.size(); ++i) {
+        const bool placed = site_numbers[i] >= 0 || plan.sites[i].kind == SiteKind::kCatch;
+        result.sites += placed && !left_out.count(plan.sites[i].function) ? 1 : 0;
+    }
     std::vector<Link>& kept = state.links[process];
     std::move(links.begin(), links.end(), std::back_inserter(kept));
     return result;

@@ -126,6 +126,7 @@ void TreeAssembler::hand_on_piece(Pending& pending) {
     pending.tree.unfinished = true;
     std::swap(current_, pending.tree);
     scopes.clear();
+    pending.tree.process = current_.process;  // by which the next part is known
 }
 
 std::uint64_t TreeAssembler::pending_scopes() const {

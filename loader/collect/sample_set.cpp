@@ -204,6 +204,8 @@ double SampleView::standard_deviation() const {
 // The rank-th smallest value, from 1. Counts the values in up to 2048 equal intervals, goes on inside the one that
 // holds the rank, and so needs no sorted copy of what may be hundreds of megabytes.
 std::int64_t SampleView::value_at(std::uint64_t rank) const {
+    if (rank <= 1) return minimum();
+    if (rank >= count_) return maximum();
     std::uint64_t low = biased(minimum()), high = biased(maximum());
     while (low != high) {
         const int shift = std::max(0, static_cast<int>(std::bit_width(low ^ high)) - 11);

@@ -143,11 +143,12 @@ private:
     void note_outlined_parts() {
         for (const auto& [symbol, range] : outlined_) {
             const std::string name = demangle(symbol->name);
+            const std::string_view root = clone_suffix(symbol->name).root;
             bool noted = false;
             for (auto& [address, candidate] : probed_) {
                 const std::vector<const FunctionSymbol*>& own = candidate->group.symbols;
-                if (std::none_of(own.begin(), own.end(), [&](const FunctionSymbol* candidate_symbol) {
-                        return clone_suffix(candidate_symbol->name).root == clone_suffix(symbol->name).root;
+                if (std::none_of(own.begin(), own.end(), [&](const FunctionSymbol* own_symbol) {
+                        return clone_suffix(own_symbol->name).root == root;
                     }))
                     continue;
                 add_note(candidate->function,

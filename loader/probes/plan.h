@@ -16,7 +16,7 @@ namespace hostrange {
 enum class SiteKind {
     kEntry,     // opens a scope
     kRet,       // ends one, at a ret instruction
-    kTailJump,  // the function leaves by a jump: into one whose exits are probed (the scope goes on), see Site::continues
+    kTailJump,  // the function leaves by a jump: ends one, unless Site::continues says that the scope goes on
     kReturn,    // ends one, by uretprobe at the function's entry address
     kCatch,     // __cxa_begin_catch: ends the scopes that an exception has left; belongs to no range
 };
@@ -24,8 +24,8 @@ enum class SiteKind {
 // One probe to be placed in one file.
 struct Site {
     SiteKind kind;
-    std::uint32_t range;        // index into ProbeMap::ranges; 0 for kCatch
-    std::uint32_t function;     // index into FilePlan::functions
+    std::uint32_t range;     // index into ProbeMap::ranges; 0 for kCatch
+    std::uint32_t function;  // index into FilePlan::functions
     std::uint64_t file_offset;
     std::int32_t stack_adjust;  // see struct hostrange_site
     bool continues;             // kTailJump: the scope stays open until the callee's exit is seen
@@ -34,9 +34,9 @@ struct Site {
 
 // A function that carries a range.
 struct PlannedFunction {
-    std::string symbol;                         // mangled; the first by name if several share the code
-    std::vector<std::string> other_symbols;     // further names of the same code (aliases, folded identical functions)
-    std::string name;                           // demangled
+    std::string symbol;                      // mangled; the first by name that matches if several share the code
+    std::vector<std::string> other_symbols;  // further names of the same code (aliases, folded identical functions)
+    std::string name;                        // demangled
     std::uint32_t range;
     std::map<std::string, std::string> labels;  // by label name, values already mapped
     std::string note;                           // e.g. why its ends may be missed; may be empty
@@ -50,7 +50,7 @@ struct Unavailable {
 };
 
 struct FilePlan {
-    std::string path;       // as the process sees it
+    std::string path;  // as the process sees it
     std::string open_path;
     std::string build_id;
     FileIdentity identity;
@@ -58,7 +58,7 @@ struct FilePlan {
     std::vector<PlannedFunction> functions;
     std::vector<Site> sites;
     std::vector<Unavailable> unavailable;
-    std::string problem;    // not empty: the file could not be read, and why
+    std::string problem;  // not empty: the file could not be read, and why
 
     bool has_range_sites() const;
 };
@@ -68,12 +68,14 @@ struct PlanSettings {
     ReturnProbes return_probes = ReturnProbes::kAuto;  // for ranges whose own setting is kAuto
 };
 
-// Places the ranges of the map in one file. `file` names it; it is opened at file.open_path. Never throws for what the
+// Places the ranges of the map in one file. Sites stand by function, and a function's entry before its ends: both can
+// be one instruction. Functions of one range may share an end (a part that both jump to); it is one site, and its
+// Site::function is the first of them. `file` names it; it is opened at file.open_path. Never throws for what the
 // file contains.
 FilePlan plan_file(const ProbeMap& map, const MappedFile& file, const PlanSettings& settings);
 
 // The site on __cxa_begin_catch, if this file defines that function (libstdc++, libc++abi, or linked in statically).
-// Such files need not match a target of the map.
+// Such files need not match a target of the map. A plan without sites and without a problem: it does not.
 FilePlan plan_exception_landing(const MappedFile& file);
 
 }  // namespace hostrange

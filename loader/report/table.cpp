@@ -89,20 +89,21 @@ Line line_of(const ReportRow& row, const std::string& name, std::size_t level, W
     return line;
 }
 
-// Fills the lines of a section; gives the number of scopes of its outermost ranges. The range around a row's least deep
-// scope has a less deep one itself, so there is no circle.
+// Fills the lines of a section; gives the number of scopes of its outermost ranges. Only a less deep row can hold
+// another: the scope around may belong to another operator's block, and then two ranges can each have been around the
+// other.
 std::uint64_t nest(Section& section, const std::vector<RangeTraits>& ranges, bool utf8) {
     std::map<std::uint32_t, std::vector<const ReportRow*>> inside;  // by enclosing range
     std::vector<const ReportRow*> outermost;
-    const auto has_row = [&](std::uint32_t range) {
-        return std::any_of(section.rows.begin(), section.rows.end(),
-                           [range](const ReportRow* row) { return row->key.range == range; });
+    const auto is_held = [&](const ReportRow* row) {
+        return std::any_of(section.rows.begin(), section.rows.end(), [row](const ReportRow* other) {
+            return other->key.range == row->enclosing_range && other->depth < row->depth;
+        });
     };
     for (const ReportRow* row : section.rows) {
         // Self times of a tree add up to the inclusive time of its outermost scope, under recursion as well.
         section.host_ns += row->self.sum();
-        const bool is_inside = row->enclosing_range != row->key.range && has_row(row->enclosing_range);
-        (is_inside ? inside[row->enclosing_range] : outermost).push_back(row);
+        (is_held(row) ? inside[row->enclosing_range] : outermost).push_back(row);
     }
     const auto add = [&](const auto& again, const ReportRow* row, std::size_t level) -> void {
         section.lines.push_back(line_of(*row, ranges[row->key.range].name, level, section.host_ns, utf8));

@@ -41,7 +41,7 @@ std::string own_pid() { return std::to_string(getpid()); }
 TEST(Errors, Usage) {
     expect_failure(run_profiler({}), 64, "nothing to profile");
     expect_failure(run_profiler({"--pid", own_pid(), "--all"}), 64, "exclude each other");
-    expect_failure(run_profiler({"run"}), 64, "no command");
+    expect_failure(run_profiler({"run"}), 64, "there is no command");
     EXPECT_EQ(run_profiler({"--pid", "no number"}).status, 64);
     EXPECT_EQ(run_profiler({"--pid", own_pid(), "--duration", "soon"}).status, 64);
     EXPECT_EQ(run_profiler({"--pid", own_pid(), "--ring-size", "5000"}).status, 64);

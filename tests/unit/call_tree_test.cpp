@@ -52,7 +52,8 @@ std::vector<std::uint32_t> ids_of(const CallTree& tree) {
 
 TEST(TreeAssembler, OneRecordIsATree) {
     TreeAssembler assembler;
-    const CallTree* tree = assembler.add(record_of({.flags = HOSTRANGE_TREE_LAST, .scopes = {scope(2, 1), scope(1, 0)}}));
+    const CallTree* tree =
+        assembler.add(record_of({.flags = HOSTRANGE_TREE_LAST, .scopes = {scope(2, 1), scope(1, 0)}}));
     ASSERT_NE(tree, nullptr);
     EXPECT_EQ(tree->process, (ProcessKey{100, 5}));
     EXPECT_EQ(tree->thread_id, 101u);
@@ -64,8 +65,8 @@ TEST(TreeAssembler, OneRecordIsATree) {
 
 TEST(TreeAssembler, UnfinishedIsHandedOn) {
     TreeAssembler assembler;
-    const CallTree* tree = assembler.add(
-        record_of({.flags = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_UNFINISHED, .scopes = {scope(2, 1)}}));
+    const CallTree* tree =
+        assembler.add(record_of({.flags = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_UNFINISHED, .scopes = {scope(2, 1)}}));
     ASSERT_NE(tree, nullptr);
     EXPECT_TRUE(tree->unfinished);
 }
@@ -101,8 +102,9 @@ TEST(TreeAssembler, AGapInThePartsBreaksTheTreeOnce) {
 
 TEST(TreeAssembler, ALostFirstPartIsSeenByItsFlag) {
     TreeAssembler assembler;
-    EXPECT_EQ(assembler.add(record_of({.flags = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_PARTS_LOST, .scopes = {scope(1, 0)}})),
-              nullptr);
+    EXPECT_EQ(
+        assembler.add(record_of({.flags = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_PARTS_LOST, .scopes = {scope(1, 0)}})),
+        nullptr);
     EXPECT_EQ(assembler.losses().broken_trees, 1u);
     EXPECT_EQ(assembler.losses().broken_tree_scopes, 1u);
 }
@@ -111,10 +113,10 @@ TEST(TreeAssembler, ALostMiddlePartIsSeenByItsFlag) {
     TreeAssembler assembler;
     assembler.add(record_of({.scopes = {scope(2, 1)}}));
     // The number of the part is given again after a loss.
-    EXPECT_EQ(assembler.add(record_of({.part = 1, .flags = HOSTRANGE_TREE_PARTS_LOST, .scopes = {scope(3, 1)}})), nullptr);
-    EXPECT_EQ(assembler.add(record_of({.part = 2,
-                                       .flags = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_PARTS_LOST,
-                                       .scopes = {scope(1, 0)}})),
+    EXPECT_EQ(assembler.add(record_of({.part = 1, .flags = HOSTRANGE_TREE_PARTS_LOST, .scopes = {scope(3, 1)}})),
+              nullptr);
+    EXPECT_EQ(assembler.add(record_of(
+                  {.part = 2, .flags = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_PARTS_LOST, .scopes = {scope(1, 0)}})),
               nullptr);
     EXPECT_EQ(assembler.losses().broken_trees, 1u);
     EXPECT_EQ(assembler.losses().broken_tree_scopes, 3u);
@@ -147,9 +149,9 @@ TEST(TreeAssembler, AThreadIdUsedAgainDropsTheOldTree) {
 
     // A later part of a tree whose beginning was never seen, while another process's tree is pending.
     assembler.add(record_of({.scopes = {scope(2, 1)}}));
-    EXPECT_EQ(assembler.add(record_of(
-                  {.part = 1, .flags = HOSTRANGE_TREE_LAST, .scopes = {scope(1, 0)}, .process_id = 200})),
-              nullptr);
+    EXPECT_EQ(
+        assembler.add(record_of({.part = 1, .flags = HOSTRANGE_TREE_LAST, .scopes = {scope(1, 0)}, .process_id = 200})),
+        nullptr);
     EXPECT_EQ(assembler.losses().broken_trees, 4u);
     EXPECT_EQ(assembler.pending_scopes(), 0u);
 }
@@ -163,15 +165,15 @@ TEST(TreeAssembler, RecordsOfWrongSizeAreCounted) {
     EXPECT_EQ(assembler.losses().malformed_records, record.size());
     record.push_back({});
     EXPECT_EQ(assembler.add(record), nullptr);
-    EXPECT_EQ(assembler.add(record_of({.flags = HOSTRANGE_TREE_LAST,
-                                       .scopes = std::vector<hostrange_scope>(HOSTRANGE_TREE_SCOPES + 1)})),
+    EXPECT_EQ(assembler.add(record_of(
+                  {.flags = HOSTRANGE_TREE_LAST, .scopes = std::vector<hostrange_scope>(HOSTRANGE_TREE_SCOPES + 1)})),
               nullptr);
     EXPECT_EQ(assembler.losses().malformed_records, record.size() + 1);
 }
 
 TEST(TreeAssembler, AnEmptyTreeIsNone) {
     TreeAssembler assembler;
-    EXPECT_EQ(assembler.add(record_of({.flags = HOSTRANGE_TREE_LAST})), nullptr);
+    EXPECT_EQ(assembler.add(record_of({.flags = HOSTRANGE_TREE_LAST, .scopes = {}})), nullptr);
     EXPECT_EQ(assembler.losses().malformed_records + assembler.losses().broken_trees, 0u);
 }
 
@@ -229,7 +231,8 @@ TEST(TreeAssembler, NothingIsLostSilently) {
         const std::size_t which = random() % threads.size();
         Thread& thread = threads[which];
         const bool is_last = random() % 3 == 0;
-        Part part{.tree = thread.tree, .part = thread.part, .scopes = {}, .thread_id = static_cast<std::uint32_t>(which)};
+        Part part{
+            .tree = thread.tree, .part = thread.part, .scopes = {}, .thread_id = static_cast<std::uint32_t>(which)};
         part.flags = (is_last ? HOSTRANGE_TREE_LAST : 0) | (thread.lost ? HOSTRANGE_TREE_PARTS_LOST : 0);
         part.scopes.resize(1 + random() % 4);
         const bool finds_room = random() % 20 != 0;
