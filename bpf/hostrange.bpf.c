@@ -85,7 +85,7 @@ int scope_entry(struct pt_regs *ctx)
 	scope = &state->open[depth & DEPTH_MASK];
 	scope->stack_pointer = stack_pointer;
 	scope->site = site_id;
-	state->last_id++;
+	state->last_id = (state->last_id + 1) & ~TAILED;
 	scope->id = state->last_id | (site->flags & HOSTRANGE_SITE_TAIL_JUMP ? TAILED : 0);
 	/* Last, so that as little as possible of this program lies inside the scope. */
 	scope->start_ns = bpf_ktime_get_ns();

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -126,6 +127,8 @@ int run_program(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    // A reader that goes away, as in `| head`, is an error of writing and no reason to die in the middle.
+    std::signal(SIGPIPE, SIG_IGN);
     try {
         return run_program(argc, argv);
     } catch (const Failure& failure) {

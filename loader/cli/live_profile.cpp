@@ -55,7 +55,7 @@ LiveProfile::LiveProfile(const ProfileOptions& options) : options_(options) {
     map_ = load_probe_map(options.probe_map.empty() ? default_probe_map() : options.probe_map);
     if (!options.output.empty() && options.output != "-") {
         check_writable(options.output);
-        check_writable(options.output + ".meta.json");
+        if (has_sidecar(options.output)) check_writable(options.output + ".meta.json");
     }
     check_kernel_usable();
     SessionSettings settings;

@@ -28,6 +28,12 @@ std::optional<Quantity> parse_quantity(const std::string& text) {
 
 }  // namespace
 
+bool has_sidecar(const std::string& output) {
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(output, error);
+    return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+}
+
 std::optional<double> parse_duration(const std::string& text) {
     const std::optional<Quantity> quantity = parse_quantity(text);
     if (!quantity || quantity->number <= 0) return std::nullopt;

@@ -34,6 +34,9 @@ struct ProfileOptions {
 int profile_processes(const ProfileOptions& options);  // --pid, --all
 int profile_command(const ProfileOptions& options);    // run; the status is the command's
 
+// Whether a sidecar is written beside this output: not beside a device or a pipe.
+bool has_sidecar(const std::string& output);
+
 // "10", "1.5s", "200ms", "2m", "1h" -> seconds; nullopt if it is none of these or not above zero.
 std::optional<double> parse_duration(const std::string& text);
 

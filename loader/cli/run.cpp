@@ -76,6 +76,7 @@ private:
     [[noreturn]] static void become_and_execute(const std::vector<std::string>& command,
                                                 const std::optional<InvokingUser>& user, int failed) {
         unblock_ending_signals();
+        std::signal(SIGPIPE, SIG_DFL);
         int error = 0;
         if (user && !become(*user)) error = errno;
         if (error == 0) {

@@ -273,7 +273,9 @@ void LiveProfile::report(double duration_s) {
         const std::optional<InvokingUser> user = invoking_user();
         const int owner = user ? static_cast<int>(user->user) : -1, group = user ? static_cast<int>(user->group) : -1;
         write_atomically(options_.output, lines, owner, group);
-        write_atomically(options_.output + ".meta.json", summary.meta.dump(2) + "\n", owner, group);
+        if (has_sidecar(options_.output)) {
+            write_atomically(options_.output + ".meta.json", summary.meta.dump(2) + "\n", owner, group);
+        }
     }
     fmt::print("{}", table(*collector_, summary, terminal_width()));
     std::fflush(stdout);
