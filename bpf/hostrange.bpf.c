@@ -44,7 +44,7 @@ int scope_entry(struct pt_regs *ctx)
 	struct thread_state *state;
 	struct open_scope *scope;
 	__u64 stack_pointer;
-	__u32 depth;
+	__u32 depth, bits;
 
 	site = bpf_map_lookup_elem(&sites, &site_id);
 	if (!site)
@@ -58,8 +58,12 @@ int scope_entry(struct pt_regs *ctx)
 		introduce(state);
 
 	stack_pointer = PT_REGS_SP(ctx) + site->stack_adjust;
+	bits = on_signal_stack(bpf_get_current_task_btf(), stack_pointer) ? ON_SIGNAL_STACK : 0;
+	if (site->flags & HOSTRANGE_SITE_TAIL_JUMP)
+		bits |= TAILED;
 	depth = state->depth;
-	if (depth > 0 && state->open[(depth - 1) & DEPTH_MASK].stack_pointer <= stack_pointer) {
+	scope = &state->open[(depth - 1) & DEPTH_MASK];
+	if (depth > 0 && (scope->stack_pointer <= stack_pointer || (scope->id & ~bits & ON_SIGNAL_STACK))) {
 		walk.stack_pointer = stack_pointer;
 		walk.now_ns = bpf_ktime_get_ns();
 		bpf_for_each_map_elem(&steps, drop_if_dead, &walk, 0);
@@ -68,8 +72,11 @@ int scope_entry(struct pt_regs *ctx)
 		depth = state->depth;
 	}
 
-	if (depth == 0)
+	if (depth == 0) {
 		state->recorded = recording;
+		if (!state->recorded)
+			COUNT(session_counters.unrecorded);
+	}
 	if (state->recorded) {
 		counters = counters_of(site_id);
 		if (counters && depth < HOSTRANGE_MAX_DEPTH)
@@ -85,8 +92,8 @@ int scope_entry(struct pt_regs *ctx)
 	scope = &state->open[depth & DEPTH_MASK];
 	scope->stack_pointer = stack_pointer;
 	scope->site = site_id;
-	state->last_id = (state->last_id + 1) & ~TAILED;
-	scope->id = state->last_id | (site->flags & HOSTRANGE_SITE_TAIL_JUMP ? TAILED : 0);
+	state->last_id = (state->last_id + 1) & SCOPE_NUMBER;
+	scope->id = state->last_id | bits;
 	/* Last, so that as little as possible of this program lies inside the scope. */
 	scope->start_ns = bpf_ktime_get_ns();
 	return 0;

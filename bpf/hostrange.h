@@ -91,6 +91,7 @@ struct hostrange_session_counters {
 	__u64 stack_unknown; /* times the kernel could not say which stack an address lies on */
 	__u64 out_of_order; /* scopes that ended while a later one was still open */
 	__u64 lost_events; /* process events that found no room in their ring */
+	__u64 unrecorded; /* trees that began while recording was off */
 };
 
 /* What happens to watched processes. */
@@ -119,14 +120,14 @@ static_assert(sizeof(struct hostrange_site) == 16);
 static_assert(sizeof(struct hostrange_site_counters) == 64);
 static_assert(sizeof(struct hostrange_scope) == 32);
 static_assert(sizeof(struct hostrange_tree_header) == 56);
-static_assert(sizeof(struct hostrange_session_counters) == 48);
+static_assert(sizeof(struct hostrange_session_counters) == 56);
 static_assert(sizeof(struct hostrange_event) == 16);
 #else
 _Static_assert(sizeof(struct hostrange_site) == 16, "shared layout");
 _Static_assert(sizeof(struct hostrange_site_counters) == 64, "shared layout");
 _Static_assert(sizeof(struct hostrange_scope) == 32, "shared layout");
 _Static_assert(sizeof(struct hostrange_tree_header) == 56, "shared layout");
-_Static_assert(sizeof(struct hostrange_session_counters) == 48, "shared layout");
+_Static_assert(sizeof(struct hostrange_session_counters) == 56, "shared layout");
 _Static_assert(sizeof(struct hostrange_event) == 16, "shared layout");
 #endif
 

@@ -11,14 +11,16 @@
 
 #define DEPTH_MASK (HOSTRANGE_MAX_DEPTH - 1)
 
-/* Bit of open_scope.id: the function has left by a tail jump; its callee will return for it. */
-#define TAILED 0x80000000u
+/* Bits of open_scope.id. */
+#define TAILED 0x80000000u /* the function has left by a tail jump; its callee will return for it */
+#define ON_SIGNAL_STACK 0x40000000u /* opened by a signal handler that runs on the thread's alternate stack */
+#define SCOPE_NUMBER 0x3fffffffu
 
 struct open_scope {
 	__u64 stack_pointer; /* at the function's entry */
 	__u64 start_ns;
 	__u32 site;
-	__u32 id; /* number in the tree, and TAILED */
+	__u32 id; /* number in the tree, and bits */
 };
 
 /*
@@ -226,8 +228,8 @@ static __always_inline void finish_scope(struct thread_state *state, __u32 index
 		return;
 	finished = &state->finished[slot];
 	finished->site = scope->site;
-	finished->id = scope->id & ~TAILED;
-	finished->parent = index ? state->open[(index - 1) & DEPTH_MASK].id & ~TAILED : 0;
+	finished->id = scope->id & SCOPE_NUMBER;
+	finished->parent = index ? state->open[(index - 1) & DEPTH_MASK].id & SCOPE_NUMBER : 0;
 	finished->ending = ending;
 	finished->start_ns = scope->start_ns;
 	finished->duration_ns = duration_ns;
@@ -259,6 +261,10 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
 		return 1;
 	top = &state->open[(depth - 1) & DEPTH_MASK];
+	/* A signal handler on the alternate stack runs to its end before the thread's own stack goes on, or is jumped out
+	 * of. */
+	if (top->id & ON_SIGNAL_STACK && !on_signal_stack(bpf_get_current_task_btf(), walk->stack_pointer))
+		goto dead;
 	if (top->stack_pointer > walk->stack_pointer)
 		return 1;
 	/* At an entry, a scope at the same stack pointer is alive only if it has just jumped here. If what it jumped to
@@ -270,6 +276,7 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 		COUNT(session_counters.other_stack);
 		return 1;
 	}
+dead:
 	finish_scope(state, depth - 1, walk->now_ns, walk->ending);
 	state->depth = depth - 1;
 	walk->dropped = 1;

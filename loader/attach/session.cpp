@@ -332,11 +332,16 @@ void ProbeSession::detach(pid_t process) { state_->links.erase(process); }
 
 void ProbeSession::clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans) {
     // Whenever a probe is taken away, the kernel visits every process that maps the file and removes the breakpoints
-    // that no remaining probe wants there. So add what is there already, once more, and take that away.
+    // that no remaining probe wants there. So add one more probe at each site and take it away. Its program looks for a
+    // site that does not exist, and does nothing.
+    constexpr std::uint64_t kNoSite = 0xffffffffu;
     for (const FilePlan* plan : plans) {
-        std::vector<Link> links;
+        std::set<std::uint64_t> offsets;
+        for (const Site& site : plan->sites) offsets.insert(site.file_offset);
+        std::vector<ProbePoint> points;
+        for (const std::uint64_t offset : offsets) points.push_back({offset, kNoSite});
         int error = 0;
-        state_->attach_all(*plan, parent, {}, links, error);
+        attach_points(state_->skeleton->progs.scope_exit, state_->mode, parent, plan->open_path, points, false, error);
     }
 }
 

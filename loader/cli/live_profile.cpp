@@ -104,6 +104,11 @@ LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
     return result;
 }
 
+bool LiveProfile::is_attached(const PlannedFile& file, pid_t process) const {
+    const auto found = attached_.find(process);
+    return found != attached_.end() && found->second.count(file.plan.identity) != 0;
+}
+
 void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
     if (!attached_[process].insert(file.plan.identity).second) return;
     const std::size_t first = session_->number_sites(file.plan);
@@ -150,10 +155,18 @@ bool LiveProfile::attach_process(pid_t process, bool for_all) {
     if (!any_ranges) return true;
     // With every process profiled, the landing is watched only in those that map a target: other people's exceptions stay
     // cheap.
-    const bool pause = recording_ && running_targets_;
+    // Trees that run while some of their probes are in place and others are not would have holes.
+    const bool adds_ranges = std::any_of(planned.begin(), planned.end(), [&](const PlannedFile* file) {
+        return file->ranges && !is_attached(*file, owner);
+    });
+    const bool pause = recording_ && running_targets_ && adds_ranges;
+    const std::uint64_t unrecorded = session_->session_counters().unrecorded;
     if (pause) session_->set_recording(false);
     for (PlannedFile* file : planned) attach_file(*file, file->ranges ? owner : process);
-    if (pause) session_->set_recording(true);
+    if (pause) {
+        session_->set_recording(true);
+        unrecorded_ += session_->session_counters().unrecorded - unrecorded;
+    }
     return true;
 }
 

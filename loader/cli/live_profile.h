@@ -84,6 +84,7 @@ private:
     };
 
     PlannedFile* plan_of(const MappedFile& file);
+    bool is_attached(const PlannedFile& file, pid_t process) const;
     void attach_file(PlannedFile& file, pid_t process);
     void note_process(const CallTree& tree);
     void add_record(std::span<const std::byte> record);
@@ -105,6 +106,7 @@ private:
     std::vector<OpenThread> open_threads_;
     std::thread reader_;
     bool recording_ = false, running_targets_ = false;
+    std::uint64_t unrecorded_ = 0;  // trees that began while recording was off in between
     std::atomic<bool> reading_ = false;
     std::atomic<std::uint64_t> scopes_so_far_ = 0, trees_so_far_ = 0;
 };

@@ -167,6 +167,10 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         warn(fmt::format("{} outgrew the sample memory: quantiles are within 0.78 %; use a larger --sample-memory",
                          counted(collector_->budget().coarse_sets, "set of samples", "sets of samples")));
     }
+    if (unrecorded_) {
+        warn(fmt::format("{} while probes were being added for a new library or process, and not recorded",
+                         counted(unrecorded_, "call tree began", "call trees began")));
+    }
     if (unbalanced) {
         warn(fmt::format("{} whose counters do not add up: please report this",
                          counted(unbalanced, "there is a site", "there are sites")));
@@ -241,7 +245,8 @@ SessionSummary LiveProfile::summarize(double duration_s) {
           {"broken_tree_scopes", losses.broken_tree_scopes},
           {"malformed_records", losses.malformed_records},
           {"events", session.lost_events},
-          {"no_state", session.no_state}}},
+          {"no_state", session.no_state},
+          {"unrecorded_trees", unrecorded_}}},
         {"stacks",
          {{"other_stack", session.other_stack},
           {"stack_unknown", session.stack_unknown},

@@ -2,119 +2,156 @@
 #include "loader/probes/probe_map.h"
 
 #include <fmt/format.h>
+#include <fmt/ostream.h>
 #include <fnmatch.h>
 #include <re2/re2.h>
+#include <toml++/toml.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <numeric>
-#include <sstream>
-
-#define TOML_EXCEPTIONS 1
-#include <toml++/toml.h>
+#include <utility>
 
 #include "loader/failure.h"
 
 namespace hostrange {
 namespace {
 
+using Names = std::vector<std::string>;
+
 constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMostRanges = 65535;
-constexpr std::int64_t kExpressionMemoryBytes = 16 << 20;
-const std::vector<std::string> kLabelNames = {"operator", "backend", "implementation"};
+constexpr std::int64_t kExpressionMemoryBytes = 16 << 20;  // a map may come from anyone
+const Names kLabelNames = {"operator", "backend", "implementation"};
+const Names kRangeKeys = {"name", "target",     "functions", "symbols", "begin",
+                          "end",  "not_inside", "labels",    "cold",    "return_probes"};
+const std::string kManual = "docs/probe-map.md describes the format";
 
-std::string position(const toml::source_region& source) {
-    return fmt::format("{}:{}", source.begin.line, source.begin.column);
+bool contains(const Names& names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::size_t distance(std::string_view one, std::string_view other) {
+// How many letters have to be put in, taken out or replaced to turn one into the other.
+std::size_t edit_distance(std::string_view one, std::string_view other) {
     std::vector<std::size_t> row(other.size() + 1);
     std::iota(row.begin(), row.end(), 0);
     for (std::size_t i = 0; i < one.size(); ++i) {
-        std::size_t diagonal = row[0];
-        row[0] = i + 1;
+        std::size_t diagonal = std::exchange(row[0], i + 1);
         for (std::size_t j = 0; j < other.size(); ++j) {
-            const std::size_t replaced = diagonal + (one[i] == other[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+            const std::size_t best = std::min({row[j + 1] + 1, row[j] + 1, diagonal + (one[i] == other[j] ? 0 : 1)});
+            diagonal = std::exchange(row[j + 1], best);
         }
     }
     return row.back();
 }
 
-// Reads one probe map; knows the path for its messages.
+// " (did you mean 'name'?)" if one of the names is close, else nothing.
+std::string suggestion(const Names& names, std::string_view wrong) {
+    constexpr std::size_t kLongestName = 64, kLettersPerMistake = 3;
+    if (wrong.size() > kLongestName) return "";
+    const auto mistakes = [&](const std::string& name) { return edit_distance(name, wrong); };
+    const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& one, const auto& other) {
+        return mistakes(one) < mistakes(other);
+    });
+    if (nearest == names.end() || mistakes(*nearest) > wrong.size() / kLettersPerMistake + 1) return "";
+    return fmt::format(" (did you mean '{}'?)", *nearest);
+}
+
+// Reads one probe map; the first error ends it.
 class Reader {
 public:
-    explicit Reader(const std::string& path) : path_(path) {}
+    explicit Reader(std::string path) { map_.path = std::move(path); }
 
     ProbeMap read(const toml::table& root) {
-        ProbeMap map;
-        map.path = path_;
+        if (root.empty()) fail(root.source(), "version", "missing: the probe map is empty");
         check_keys(root, "", {"version", "targets", "labels", "ranges"});
         read_version(root);
-        read_targets(root, map);
-        read_labels(root, map);
-        read_ranges(root, map);
-        return map;
+        read_targets(root);
+        read_labels(root);
+        read_ranges(root);
+        return std::move(map_);
     }
 
 private:
-    [[noreturn]] void fail(const toml::node& node, const std::string& key, const std::string& what,
-                           const std::string& hint) const {
-        throw Failure(ExitCode::kProbeMap, fmt::format("{}:{}: key '{}': {}", path_, position(node.source()), key, what),
+    [[noreturn]] void fail(const toml::source_region& place, const std::string& key, const std::string& what,
+                           const std::string& hint = kManual) const {
+        throw Failure(ExitCode::kProbeMap,
+                      fmt::format("{}:{}:{}: key '{}': {}", map_.path, place.begin.line, place.begin.column, key, what),
                       hint);
     }
 
-    void check_keys(const toml::table& table, const std::string& prefix, const std::vector<std::string>& allowed) const {
+    void check_keys(const toml::table& table, const std::string& prefix, const Names& allowed) const {
         for (const auto& [key, value] : table) {
-            const std::string name(key.str());
-            if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) continue;
-            const auto nearest = std::min_element(allowed.begin(), allowed.end(), [&](const auto& a, const auto& b) {
-                return distance(a, name) < distance(b, name);
-            });
-            constexpr std::size_t kClose = 3;
-            const std::string guess = nearest != allowed.end() && distance(*nearest, name) <= kClose
-                                          ? fmt::format("; did you mean '{}'?", *nearest)
-                                          : "";
-            throw Failure(ExitCode::kProbeMap,
-                          fmt::format("{}:{}: key '{}{}' is not known{}", path_, position(key.source()), prefix, name,
-                                      guess),
-                          fmt::format("allowed here: {}", fmt::join(allowed, ", ")));
+            if (contains(allowed, key.str())) continue;
+            fail(key.source(), prefix + std::string(key.str()),
+                 fmt::format("unknown key{}, allowed: {}", suggestion(allowed, key.str()), fmt::join(allowed, ", ")));
         }
+    }
+
+    const toml::node& required(const toml::table& table, const std::string& prefix, const std::string& name,
+                               const std::string& hint) const {
+        const toml::node* node = table.get(name);
+        if (!node) fail(table.source(), prefix + name, "missing", hint);
+        return *node;
+    }
+
+    [[noreturn]] void fail_type(const toml::node& node, const std::string& key, const std::string& allowed) const {
+        fail(node.source(), key, fmt::format("wrong type ({}), allowed: {}", fmt::streamed(node.type()), allowed));
+    }
+
+    const toml::table& table(const toml::node& node, const std::string& key) const {
+        const toml::table* result = node.as_table();
+        if (!result) fail_type(node, key, "a table");
+        return *result;
+    }
+
+    const toml::array& array(const toml::node& node, const std::string& key, const std::string& allowed) const {
+        const toml::array* result = node.as_array();
+        if (!result) fail_type(node, key, allowed);
+        if (result->empty()) fail(node.source(), key, "empty array, allowed: " + allowed, "fill it or leave it out");
+        return *result;
     }
 
     std::string text(const toml::node& node, const std::string& key) const {
         const auto value = node.value_exact<std::string>();
-        if (!value || value->empty()) fail(node, key, "must be a string that is not empty", "write it in quotes");
+        if (!value) fail_type(node, key, "a string");
+        if (value->empty()) fail(node.source(), key, "empty string, allowed: a string with something in it");
         return *value;
     }
 
     bool boolean(const toml::node& node, const std::string& key) const {
         const auto value = node.value_exact<bool>();
-        if (!value) fail(node, key, "must be true or false", "write it without quotes");
+        if (!value) fail_type(node, key, "true, false");
         return *value;
     }
 
-    // A string, or an array of strings.
-    std::vector<std::string> texts(const toml::node& node, const std::string& key, bool single_allowed = false) const {
-        if (single_allowed && node.is_string()) return {text(node, key)};
-        const toml::array* array = node.as_array();
-        if (!array || array->empty()) {
-            fail(node, key, fmt::format("must be {}an array of strings that is not empty",
-                                        single_allowed ? "a string, or " : ""), "for instance [\"one\", \"two\"]");
+    Names texts(const toml::node& node, const std::string& key, const std::string& allowed = "array of strings") const {
+        Names result;
+        for (const toml::node& element : array(node, key, allowed)) {
+            result.push_back(text(element, fmt::format("{}[{}]", key, result.size())));
         }
-        std::vector<std::string> result;
-        for (std::size_t i = 0; i < array->size(); ++i) result.push_back(text(*array->get(i), fmt::format("{}[{}]", key, i)));
         return result;
     }
 
-    const toml::table& table(const toml::node& node, const std::string& key) const {
-        const toml::table* result = node.as_table();
-        if (!result) fail(node, key, "must be a table", "docs/probe-map.md describes the format");
-        return *result;
+    std::map<std::string, std::string> text_values(const toml::table& table, const std::string& prefix) const {
+        std::map<std::string, std::string> result;
+        for (const auto& [key, value] : table) result.emplace(key.str(), text(value, prefix + std::string(key.str())));
+        return result;
+    }
+
+    // `what` says in a message what the name should be one of.
+    void check_name(const toml::node& node, const std::string& key, const std::string& name, const Names& allowed,
+                    const std::string& what) const {
+        if (contains(allowed, name)) return;
+        const std::string guess = suggestion(allowed, name);
+        fail(node.source(), key,
+             fmt::format("'{}' is no {}{}, allowed: {}", name, what, guess, fmt::join(allowed, ", ")));
     }
 
     FunctionPattern pattern(const toml::node& node, const std::string& key) const {
@@ -123,257 +160,222 @@ private:
         RE2::Options options;
         options.set_log_errors(false);
         options.set_max_mem(kExpressionMemoryBytes);
-        const auto expression = std::make_shared<const RE2>(result.text, options);
+        auto expression = std::make_shared<const RE2>(result.text, options);
         if (!expression->ok()) {
-            fail(node, key, fmt::format("the regular expression '{}' is wrong: {}", result.text, expression->error()),
-                 "the syntax is RE2's; in TOML write it in single quotes");
+            fail(node.source(), key, fmt::format("bad regular expression '{}': {}", result.text, expression->error()),
+                 "the syntax is RE2's, which has no look-ahead; write it in single quotes, where TOML has no escapes");
         }
         result.label_names.resize(expression->NumberOfCapturingGroups());
         for (const auto& [group, name] : expression->CapturingGroupNames()) {
-            check_label_name(node, key, name);
+            check_name(node, key, name, kLabelNames, "label");
             result.label_names[group - 1] = name;
         }
-        result.expression = expression;
+        result.expression = std::move(expression);
         return result;
     }
 
-    void check_label_name(const toml::node& node, const std::string& key, const std::string& name) const {
-        if (std::find(kLabelNames.begin(), kLabelNames.end(), name) != kLabelNames.end()) return;
-        fail(node, key, fmt::format("'{}' is no label", name), fmt::format("labels are {}", fmt::join(kLabelNames, ", ")));
-    }
-
-    Point point(const toml::node& node, const std::string& key) const {
-        const toml::table& fields = table(node, key);
-        check_keys(fields, key + ".", {"entry", "return"});
-        if (fields.size() != 1) {
-            fail(node, key, "must have one of 'entry' and 'return'", "for instance { entry = '^f\\(' }");
-        }
-        const bool entry = fields.contains("entry");
-        const char* name = entry ? "entry" : "return";
-        return {entry ? Point::Kind::kEntry : Point::Kind::kReturn, pattern(*fields.get(name), key + "." + name)};
-    }
-
     std::vector<Point> points(const toml::node& node, const std::string& key) const {
-        const toml::array* array = node.as_array();
-        if (!array || array->empty()) {
-            fail(node, key, "must be an array of points that is not empty", "for instance [{ entry = '^f\\(' }]");
-        }
         std::vector<Point> result;
-        for (std::size_t i = 0; i < array->size(); ++i) result.push_back(point(*array->get(i), fmt::format("{}[{}]", key, i)));
+        for (const toml::node& element : array(node, key, "array of { entry = … } and { return = … }")) {
+            const std::string place = fmt::format("{}[{}]", key, result.size());
+            const toml::table& fields = table(element, place);
+            check_keys(fields, place + ".", {"entry", "return"});
+            const toml::node *entry = fields.get("entry"), *leave = fields.get("return");
+            if (fields.size() != 1) fail(element.source(), place, "not one point, allowed: either entry or return");
+            result.push_back(entry ? Point{Point::Kind::kEntry, pattern(*entry, place + ".entry")}
+                                   : Point{Point::Kind::kReturn, pattern(*leave, place + ".return")});
+        }
         return result;
     }
 
     void read_version(const toml::table& root) const {
-        const toml::node* version = root.get("version");
-        if (!version) {
-            throw Failure(ExitCode::kProbeMap, fmt::format("{}:1:1: key 'version' is missing", path_),
-                          "begin the file with: version = 1");
-        }
-        const auto value = version->value_exact<std::int64_t>();
-        if (!value || *value != kVersion) {
-            fail(*version, "version", "this version of the format is not known", fmt::format("allowed: {}", kVersion));
-        }
+        const toml::node& node = required(root, "", "version", "begin the file with: version = 1");
+        if (node.value_exact<std::int64_t>() == kVersion) return;
+        fail(node.source(), "version", fmt::format("unsupported version, allowed: {}", kVersion),
+             "use a probe map written for this release");
     }
 
-    void read_targets(const toml::table& root, ProbeMap& map) const {
-        const toml::node* node = root.get("targets");
-        if (!node || !node->as_table() || node->as_table()->empty()) {
-            throw Failure(ExitCode::kProbeMap, fmt::format("{}:{}: key 'targets': there must be a table for each target",
-                                                           path_, node ? position(node->source()) : "1:1"),
-                          "for instance [targets.mine] with files = [\"libmine.so*\"]");
+    void read_targets(const toml::table& root) {
+        const std::string example = "for instance [targets.mine] with files = [\"libmine.so*\"]";
+        const toml::node& node = required(root, "", "targets", example);
+        for (const auto& [key, value] : table(node, "targets")) {
+            const std::string name(key.str()), prefix = "targets." + name + ".";
+            const toml::table& fields = table(value, "targets." + name);
+            check_keys(fields, prefix, {"files"});
+            map_.targets.push_back({name, texts(required(fields, prefix, "files", example), prefix + "files")});
         }
-        for (const auto& [key, value] : *node->as_table()) {
-            const std::string prefix = "targets." + std::string(key.str());
-            const toml::table& fields = table(value, prefix);
-            check_keys(fields, prefix + ".", {"files"});
-            const toml::node* files = fields.get("files");
-            if (!files) fail(value, prefix, "'files' is missing", "for instance files = [\"libmine.so*\"]");
-            map.targets.push_back({std::string(key.str()), texts(*files, prefix + ".files")});
-        }
+        if (map_.targets.empty()) fail(node.source(), "targets", "no target in it", example);
     }
 
-    void read_labels(const toml::table& root, ProbeMap& map) const {
+    void read_labels(const toml::table& root) {
         const toml::node* node = root.get("labels");
         if (!node) return;
-        for (const auto& [key, value] : table(*node, "labels")) {
-            const std::string name(key.str()), prefix = "labels." + name;
-            check_label_name(value, prefix, name);
-            const toml::table& fields = table(value, prefix);
-            check_keys(fields, prefix + ".", {"values", "snake_case"});
-            LabelDefinition label;
-            if (const toml::node* values = fields.get("values")) {
-                for (const auto& [from, to] : table(*values, prefix + ".values")) {
-                    label.values[std::string(from.str())] = text(to, prefix + ".values." + std::string(from.str()));
-                }
-            }
-            if (const toml::node* snake_case = fields.get("snake_case")) {
-                label.snake_case = boolean(*snake_case, prefix + ".snake_case");
-            }
-            map.labels[name] = std::move(label);
+        const toml::table& labels = table(*node, "labels");
+        check_keys(labels, "labels.", kLabelNames);
+        for (const auto& [key, value] : labels) {
+            const std::string name(key.str()), prefix = "labels." + name + ".";
+            const toml::table& fields = table(value, "labels." + name);
+            check_keys(fields, prefix, {"values", "snake_case"});
+            LabelDefinition& label = map_.labels[name];
+            const toml::node *values = fields.get("values"), *snake_case = fields.get("snake_case");
+            if (values) label.values = text_values(table(*values, prefix + "values"), prefix + "values.");
+            if (snake_case) label.snake_case = boolean(*snake_case, prefix + "snake_case");
         }
     }
 
-    void read_ranges(const toml::table& root, ProbeMap& map) const {
-        const toml::node* node = root.get("ranges");
-        const toml::array* array = node ? node->as_array() : nullptr;
-        if (!array || array->empty()) {
-            throw Failure(ExitCode::kProbeMap,
-                          fmt::format("{}:{}: key 'ranges': there must be at least one [[ranges]] table", path_,
-                                      node ? position(node->source()) : "1:1"),
-                          "docs/probe-map.md has examples");
+    void read_ranges(const toml::table& root) {
+        const toml::node& node = required(root, "", "ranges", "write [[ranges]] for each range");
+        const toml::array& ranges = array(node, "ranges", "[[ranges]] tables");
+        if (ranges.size() > kMostRanges) {
+            fail(node.source(), "ranges", fmt::format("{} ranges, allowed: at most {}", ranges.size(), kMostRanges),
+                 "let one range have several functions");
         }
-        if (array->size() > kMostRanges) {
-            fail(*node, "ranges", fmt::format("{} ranges are too many", array->size()),
-                 fmt::format("at most {}", kMostRanges));
-        }
-        for (std::size_t i = 0; i < array->size(); ++i) {
-            const toml::node& value = *array->get(i);
-            const std::string prefix = fmt::format("ranges[{}]", i);
-            RangeDefinition range = read_range(table(value, prefix), value, prefix, map);
-            for (const RangeDefinition& other : map.ranges) {
-                if (other.name == range.name) {
-                    fail(value, prefix + ".name", fmt::format("there are two ranges '{}'", range.name),
-                         "put their functions into one");
-                }
-            }
-            map.ranges.push_back(std::move(range));
-        }
-        for (std::size_t i = 0; i < array->size(); ++i) check_not_inside(*array->get(i), i, map);
+        for (const toml::node& element : ranges) read_range(element, fmt::format("ranges[{}]", map_.ranges.size()));
+        read_conditions(ranges);
     }
 
-    RangeDefinition read_range(const toml::table& fields, const toml::node& node, const std::string& prefix,
-                               const ProbeMap& map) const {
-        check_keys(fields, prefix + ".", {"name", "target", "functions", "symbols", "begin", "end", "not_inside", "labels",
-                                          "cold", "return_probes"});
-        const auto required = [&](const char* key) -> const toml::node& {
-            const toml::node* found = fields.get(key);
-            if (!found) fail(node, prefix, fmt::format("'{}' is missing", key), "docs/probe-map.md has examples");
-            return *found;
-        };
+    void read_range(const toml::node& node, const std::string& place) {
+        const toml::table& fields = table(node, place);
+        const std::string prefix = place + ".";
+        check_keys(fields, prefix, kRangeKeys);
         RangeDefinition range;
-        range.name = text(required("name"), prefix + ".name");
-        const toml::node& target = required("target");
-        range.targets = texts(target, prefix + ".target", true);
-        for (const std::string& name : range.targets) {
-            if (map.find_target(name)) continue;
-            std::vector<std::string> known;
-            for (const TargetDefinition& one : map.targets) known.push_back(one.name);
-            fail(target, prefix + ".target", fmt::format("there is no target '{}'", name),
-                 fmt::format("targets of this map: {}", fmt::join(known, ", ")));
+        const toml::node& name = required(fields, prefix, "name", "each range has a name, such as \"operator.call\"");
+        range.name = text(name, prefix + "name");
+        if (!numbers_.emplace(range.name, map_.ranges.size()).second) {
+            const std::size_t other = numbers_.at(range.name);
+            fail(name.source(), prefix + "name", fmt::format("'{}' is the name of ranges[{}] too", range.name, other),
+                 "name it differently, or put the functions of both into one");
         }
-        if (const toml::node* functions = fields.get("functions")) {
-            const std::string key = prefix + ".functions";
-            texts(*functions, key);
-            const toml::array& array = *functions->as_array();
-            for (std::size_t i = 0; i < array.size(); ++i) {
-                range.functions.push_back(pattern(*array.get(i), fmt::format("{}[{}]", key, i)));
-            }
-        }
-        if (const toml::node* symbols = fields.get("symbols")) range.symbols = texts(*symbols, prefix + ".symbols");
-        if (const toml::node* begin = fields.get("begin")) range.begin = points(*begin, prefix + ".begin");
-        if (const toml::node* end = fields.get("end")) range.end = points(*end, prefix + ".end");
-        const bool has_functions = !range.functions.empty() || !range.symbols.empty();
-        if (range.begin.empty() != range.end.empty()) {
-            fail(node, prefix, "'begin' and 'end' go together", "name the points where the range begins and ends");
-        }
-        if (has_functions == range.is_point_to_point()) {
-            fail(node, prefix, "must have either 'functions' (or 'symbols'), or 'begin' and 'end'",
-                 "docs/probe-map.md has examples");
-        }
-        if (const toml::node* not_inside = fields.get("not_inside")) {
-            range.not_inside = texts(*not_inside, prefix + ".not_inside");
-        }
+        read_range_targets(fields, prefix, range);
+        read_functions(fields, prefix, range);
         if (const toml::node* labels = fields.get("labels")) {
-            for (const auto& [key, value] : table(*labels, prefix + ".labels")) {
-                const std::string name(key.str());
-                check_label_name(value, prefix + ".labels", name);
-                range.labels[name] = text(value, prefix + ".labels." + name);
-            }
+            const toml::table& values = table(*labels, prefix + "labels");
+            check_keys(values, prefix + "labels.", kLabelNames);
+            range.labels = text_values(values, prefix + "labels.");
         }
-        if (const toml::node* cold = fields.get("cold")) range.cold = boolean(*cold, prefix + ".cold");
+        if (const toml::node* cold = fields.get("cold")) range.cold = boolean(*cold, prefix + "cold");
         if (const toml::node* how = fields.get("return_probes")) {
-            const std::string value = text(*how, prefix + ".return_probes");
-            if (value == "auto") {
-                range.return_probes = ReturnProbes::kAuto;
-            } else if (value == "ret") {
-                range.return_probes = ReturnProbes::kRet;
-            } else if (value == "uretprobe") {
-                range.return_probes = ReturnProbes::kUretprobe;
-            } else {
-                fail(*how, prefix + ".return_probes", fmt::format("'{}' is not known", value),
-                     "allowed: auto, ret, uretprobe");
+            const std::string value = text(*how, prefix + "return_probes");
+            check_name(*how, prefix + "return_probes", value, {"auto", "ret", "uretprobe"}, "way to see returns");
+            if (value == "ret") range.return_probes = ReturnProbes::kRet;
+            if (value == "uretprobe") range.return_probes = ReturnProbes::kUretprobe;
+        }
+        map_.ranges.push_back(std::move(range));
+    }
+
+    void read_range_targets(const toml::table& fields, const std::string& prefix, RangeDefinition& range) const {
+        const std::string key = prefix + "target";
+        const toml::node& node = required(fields, prefix, "target", "name a target, or several in an array");
+        range.targets = node.is_string() ? Names{text(node, key)} : texts(node, key, "a string, array of strings");
+        Names known;
+        for (const TargetDefinition& target : map_.targets) known.push_back(target.name);
+        for (const std::string& name : range.targets) check_name(node, key, name, known, "target");
+    }
+
+    void read_functions(const toml::table& fields, const std::string& prefix, RangeDefinition& range) const {
+        const toml::node *functions = fields.get("functions"), *symbols = fields.get("symbols");
+        const toml::node *begin = fields.get("begin"), *end = fields.get("end");
+        if (begin && !end) fail(begin->source(), prefix + "end", "missing", "a range with 'begin' needs 'end' too");
+        if (end && !begin) fail(end->source(), prefix + "begin", "missing", "a range with 'end' needs 'begin' too");
+        if (begin && (functions || symbols)) {
+            fail(begin->source(), prefix + "begin",
+                 "not together with functions or symbols, allowed: one or the other");
+        }
+        if (functions) {
+            const std::string key = prefix + "functions";
+            for (const toml::node& element : array(*functions, key, "array of regular expressions")) {
+                range.functions.push_back(pattern(element, fmt::format("{}[{}]", key, range.functions.size())));
             }
         }
-        return range;
+        if (symbols) range.symbols = texts(*symbols, prefix + "symbols");
+        if (begin) range.begin = points(*begin, prefix + "begin");
+        if (end) range.end = points(*end, prefix + "end");
+        if (functions || symbols || begin) return;
+        fail(fields.source(), prefix + "functions", "missing, allowed: functions, symbols, begin with end");
     }
 
-    void check_not_inside(const toml::node& node, std::size_t index, const ProbeMap& map) const {
-        const RangeDefinition& range = map.ranges[index];
-        const std::string key = fmt::format("ranges[{}].not_inside", index);
-        for (const std::string& name : range.not_inside) {
-            const toml::node& place = *node.as_table()->get("not_inside");
-            if (name == range.name) fail(place, key, "a range cannot be kept out of itself", "name other ranges");
-            const bool known = std::any_of(map.ranges.begin(), map.ranges.end(),
-                                           [&](const RangeDefinition& other) { return other.name == name; });
-            if (known) continue;
-            std::vector<std::string> names;
-            for (const RangeDefinition& other : map.ranges) names.push_back(other.name);
-            fail(place, key, fmt::format("there is no range '{}'", name),
-                 fmt::format("ranges of this map: {}", fmt::join(names, ", ")));
+    // not_inside may name ranges that come later in the file, so it is read when all are known.
+    void read_conditions(const toml::array& ranges) {
+        Names names;
+        for (const RangeDefinition& range : map_.ranges) names.push_back(range.name);
+        for (std::size_t i = 0; i < map_.ranges.size(); ++i) {
+            const toml::node* node = ranges.get(i)->as_table()->get("not_inside");
+            if (!node) continue;
+            const std::string key = fmt::format("ranges[{}].not_inside", i);
+            map_.ranges[i].not_inside = texts(*node, key);
+            for (const std::string& name : map_.ranges[i].not_inside) {
+                if (!numbers_.contains(name)) check_name(*node, key, name, names, "range");
+            }
         }
+        check_circles(ranges);
     }
 
-    const std::string& path_;
+    // Ranges that keep each other out would count or not depending on which is entered first.
+    void check_circles(const toml::array& ranges) const {
+        std::vector<std::vector<std::size_t>> named_by(map_.ranges.size());
+        std::vector<std::size_t> left(map_.ranges.size()), settled;  // how many of those it names are not settled
+        for (std::size_t i = 0; i < left.size(); ++i) {
+            for (const std::string& name : map_.ranges[i].not_inside) named_by[numbers_.at(name)].push_back(i);
+            left[i] = map_.ranges[i].not_inside.size();
+            if (left[i] == 0) settled.push_back(i);
+        }
+        for (std::size_t done = 0; done < settled.size(); ++done) {
+            for (const std::size_t i : named_by[settled[done]]) {
+                if (--left[i] == 0) settled.push_back(i);
+            }
+        }
+        const std::size_t stuck = std::find_if(left.begin(), left.end(), std::identity()) - left.begin();
+        if (stuck == left.size()) return;
+        fail(ranges.get(stuck)->as_table()->get("not_inside")->source(), fmt::format("ranges[{}].not_inside", stuck),
+             fmt::format("a circle: following not_inside from '{}' never ends", map_.ranges[stuck].name),
+             "a range may not be kept out of itself, nor two ranges out of each other");
+    }
+
+    ProbeMap map_;
+    std::map<std::string, std::size_t, std::less<>> numbers_;  // of the ranges, by name
 };
 
-// RmsNorm -> rms_norm, GEMM -> gemm, Conv2dBias -> conv2d_bias: a capital begins a word if a small letter or a digit
-// stands before it, or if it ends a run of capitals before a small letter.
-std::string to_snake_case(const std::string& text) {
-    std::string result;
-    const auto is_upper = [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; };
-    const auto is_lower = [](char c) { return std::islower(static_cast<unsigned char>(c)) != 0; };
-    const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const bool begins_word =
-            i > 0 && is_upper(text[i]) &&
-            (is_lower(text[i - 1]) || is_digit(text[i - 1]) ||
-             (is_upper(text[i - 1]) && i + 1 < text.size() && is_lower(text[i + 1])));
-        if (begins_word) result += '_';
-        result += static_cast<char>(std::tolower(static_cast<unsigned char>(text[i])));
-    }
-    return result;
+// A small letter before a capital, and a capital or digit before a capital with a small letter after it, end a word.
+std::string to_snake_case(std::string text) {
+    static const RE2 after_small("([a-z])([A-Z])"), before_small("([A-Z0-9])([A-Z][a-z])"), nested("::");
+    RE2::GlobalReplace(&text, after_small, "\\1_\\2");
+    RE2::GlobalReplace(&text, before_small, "\\1_\\2");
+    RE2::GlobalReplace(&text, nested, "_");
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
 }
 
 }  // namespace
 
 const TargetDefinition* ProbeMap::find_target(std::string_view name) const {
-    for (const TargetDefinition& target : targets) {
-        if (target.name == name) return &target;
-    }
-    return nullptr;
+    const auto found = std::find_if(targets.begin(), targets.end(), [&](const auto& one) { return one.name == name; });
+    return found == targets.end() ? nullptr : &*found;
 }
 
 ProbeMap parse_probe_map(std::string_view text, const std::string& path) {
     toml::table root;
     try {
-        root = toml::parse(text, path);
+        root = toml::parse(text, std::string_view(path));
     } catch (const toml::parse_error& error) {
+        const toml::source_position& place = error.source().begin;
         throw Failure(ExitCode::kProbeMap,
-                      fmt::format("{}:{}: {}", path, position(error.source()), error.description()),
-                      "the file must be TOML 1.0");
+                      fmt::format("{}:{}:{}: {}", path, place.line, place.column, error.description()),
+                      "the file must be TOML 1.0; " + kManual);
     }
     return Reader(path).read(root);
 }
 
 ProbeMap load_probe_map(const std::string& path) {
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (!file) {
-        throw Failure(ExitCode::kProbeMap, fmt::format("{}: {}", path, errno ? std::strerror(errno) : "cannot be read"),
+    std::ifstream file(path, std::ios::binary);
+    int error = file ? 0 : errno;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) error = EISDIR;  // it can be opened, but not read
+    if (error != 0) {
+        throw Failure(ExitCode::kProbeMap,
+                      fmt::format("{}: the probe map cannot be read: {}", path, std::strerror(error)),
                       "name a readable file with --probe-map, or leave the option out for the default map");
     }
-    return parse_probe_map(text.str(), path);
+    return parse_probe_map(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
 
 std::string label_value(const ProbeMap& map, const std::string& label, const std::string& text) {
@@ -385,13 +387,12 @@ std::string label_value(const ProbeMap& map, const std::string& label, const std
 }
 
 std::vector<const TargetDefinition*> targets_of_file(const ProbeMap& map, std::string_view base_name) {
-    std::vector<const TargetDefinition*> result;
     const std::string name(base_name);
+    std::vector<const TargetDefinition*> result;
     for (const TargetDefinition& target : map.targets) {
-        const bool matches = std::any_of(
-            target.file_patterns.begin(), target.file_patterns.end(),
-            [&](const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
-        if (matches) result.push_back(&target);
+        const auto matches = [&](const std::string& glob) { return fnmatch(glob.c_str(), name.c_str(), 0) == 0; };
+        const std::vector<std::string>& globs = target.file_patterns;
+        if (std::any_of(globs.begin(), globs.end(), matches)) result.push_back(&target);
     }
     return result;
 }

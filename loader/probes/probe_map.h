@@ -57,7 +57,7 @@ struct RangeDefinition {
 // How the text of a named group becomes the value of a label.
 struct LabelDefinition {
     std::map<std::string, std::string> values;  // replaces the text; a text that is not listed stays
-    bool snake_case = false;                    // RmsNorm -> rms_norm; applied to a text not in `values`
+    bool snake_case = false;                    // linalg::LuSolve -> linalg_lu_solve; for a text not in `values`
 };
 
 struct ProbeMap {

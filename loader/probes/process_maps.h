@@ -13,7 +13,7 @@ namespace hostrange {
 
 // Which file it is, whatever its name: the key under which probes are attached.
 struct FileIdentity {
-    std::uint64_t device = 0;  // as in stat(2)'s st_dev
+    std::uint64_t device = 0;  // as the maps file tells it; on btrfs and overlayfs stat(2)'s st_dev is another one
     std::uint64_t inode = 0;
     auto operator<=>(const FileIdentity&) const = default;
 };
@@ -23,6 +23,7 @@ struct MappedFile {
     std::string path;       // as the process sees it, " (deleted)" taken off
     std::string base_name;  // last component of path
     std::string open_path;  // where this program can open the very file: /proc/PID/map_files/… or /proc/PID/root/…
+                            // empty if it cannot
     FileIdentity identity;
     std::uint64_t start = 0;        // address of the first executable mapping
     std::uint64_t file_offset = 0;  // of that mapping

@@ -164,7 +164,7 @@ TEST(Errors, TargetEndsWhileProfiled) {
     const Report report = profiler.finish();
     EXPECT_EQ(report.status, 0);
     EXPECT_TRUE(report.rows.empty());
-    EXPECT_NE(report.printed.find("no scope ended"), std::string::npos) << report.printed;
+    EXPECT_NE(report.printed.find("No scope ended"), std::string::npos) << report.printed;
 }
 
 TEST(Errors, NoLeftovers) {
