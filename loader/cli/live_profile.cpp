@@ -135,7 +135,10 @@ bool LiveProfile::attach_process(pid_t process, bool for_all) {
     bool any_ranges = false;
     for (const MappedFile& mapped : *files) {
         if (mapped.open_path.empty()) {
-            if (!targets_of_file(map_, mapped.base_name).empty()) {
+            if (targets_of_file(map_, mapped.base_name).empty()) {
+                other_files_.insert(mapped.base_name);
+            } else {
+                unopened_.insert(mapped.path);
                 warnings_.push_back(fmt::format("{} of process {} cannot be opened", mapped.path, process));
             }
             continue;

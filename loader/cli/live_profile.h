@@ -73,6 +73,9 @@ public:
     // Base names of other files that the processes map, for the message that nothing was found.
     const std::set<std::string>& other_files() const { return other_files_; }
 
+    // Files that match a target but cannot be opened: rights are missing.
+    const std::set<std::string>& unopened_files() const { return unopened_; }
+
     // Writes table, JSON lines and sidecar. Call it after stop().
     void report(double duration_s);
 
@@ -96,7 +99,7 @@ private:
     std::map<FileIdentity, std::unique_ptr<PlannedFile>> files_;  // null: of no interest
     std::vector<PlannedFile*> order_;
     std::map<pid_t, std::set<FileIdentity>> attached_;  // by process; -1: all
-    std::set<std::string> other_files_;
+    std::set<std::string> other_files_, unopened_;
     std::vector<std::string> warnings_;
 
     std::mutex collector_mutex_;

@@ -41,7 +41,7 @@ void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
     const int error = errno;
     if (error == EACCES || error == EPERM) {
         throw Failure(ExitCode::kPermission,
-                      fmt::format("{} belongs to user {}, and its memory map may not be read", name_of(process),
+                      fmt::format("the memory map of {}, of user {}, cannot be opened", name_of(process),
                                   description->user),
                       "run it with sudo, or with CAP_SYS_PTRACE too");
     }
@@ -95,6 +95,11 @@ int profile_processes(const ProfileOptions& options) {
         for (const pid_t process : options.processes) {
             attach_or_fail(profile, loop, process);
             whom += (whom.empty() ? "" : ", ") + name_of(process);
+        }
+        if (profile.attached_files() == 0 && !profile.unopened_files().empty()) {
+            throw Failure(ExitCode::kPermission,
+                          fmt::format("{} of {} cannot be opened", *profile.unopened_files().begin(), whom),
+                          "run it with sudo, or with CAP_SYS_PTRACE too");
         }
         if (profile.attached_files() == 0) {
             throw nothing_found(profile.map(), whom, profile.plans(), profile.other_files());

@@ -114,12 +114,14 @@ TEST(Errors, OtherUsersProcess) {
     std::filesystem::copy_file(profiler_path(), copy);
     const std::string map = scratch_file("map.toml");
     std::filesystem::copy_file(hard_cases_map(), map);
+    Child target({target_path("hard_case_calls"), "single", "1"});
+    target.wait_for_output("ready");
     // Enough to load the programs, not enough to look into others.
     Child child({"setpriv", "--reuid", "65534", "--clear-groups", "--inh-caps=-all,+bpf,+perfmon",
                  "--ambient-caps=-all,+bpf,+perfmon", "--bounding-set=-all,+bpf,+perfmon", copy, "--pid",
-                 std::to_string(getpid()), "--probe-map", map});
+                 std::to_string(target.process()), "--probe-map", map});
     const int status = child.finish();
-    expect_failure({status, child.error()}, 77, "may not be read");
+    expect_failure({status, child.error()}, 77, "cannot be opened");
 }
 
 TEST(Errors, KernelTooOld) {
