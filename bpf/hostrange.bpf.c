@@ -34,20 +34,43 @@ static __always_inline void introduce(struct thread_state *state)
 	state->header.thread_id = ids;
 }
 
+/* At a tree's first scope. */
+static __always_inline void begin_tree(struct thread_state *state)
+{
+	state->has_signal_stack = bpf_get_current_task_btf()->sas_ss_size != 0;
+	state->recorded = recording;
+	if (!state->recorded)
+		COUNT(session_counters.unrecorded);
+}
+
+/* Where scopes may be open whose frames are gone. */
+static __noinline int enter_slowly(__u64 stack_pointer)
+{
+	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_ABANDONED};
+	struct thread_state *state = current_state();
+	__u32 depth;
+
+	if (!state)
+		return 0;
+	walk.stack_pointer = stack_pointer;
+	walk.now_ns = bpf_ktime_get_ns();
+	depth = state->depth;
+	bpf_for_each_map_elem(&steps, drop_if_dead, &walk, 0);
+	if (state->depth != depth)
+		end_tree_if_outermost(state);
+	return 0;
+}
+
 SEC("uprobe")
 int scope_entry(struct pt_regs *ctx)
 {
-	__u32 site_id = bpf_get_attach_cookie(ctx);
-	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_ABANDONED};
+	__u64 cookie = bpf_get_attach_cookie(ctx), stack_pointer;
+	__u32 depth, bits = 0, site = HOSTRANGE_COOKIE_SITE(cookie);
 	struct hostrange_site_counters *counters;
-	struct hostrange_site *site;
 	struct thread_state *state;
 	struct open_scope *scope;
-	__u64 stack_pointer;
-	__u32 depth, bits;
 
-	site = bpf_map_lookup_elem(&sites, &site_id);
-	if (!site)
+	if (HOSTRANGE_COOKIE_FLAGS(cookie) & HOSTRANGE_SITE_IGNORED)
 		return 0;
 	state = bpf_task_storage_get(&thread_states, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!state) {
@@ -57,28 +80,23 @@ int scope_entry(struct pt_regs *ctx)
 	if (!state->header.thread_id)
 		introduce(state);
 
-	stack_pointer = PT_REGS_SP(ctx) + site->stack_adjust;
-	bits = on_signal_stack(bpf_get_current_task_btf(), stack_pointer) ? ON_SIGNAL_STACK : 0;
-	if (site->flags & HOSTRANGE_SITE_TAIL_JUMP)
+	stack_pointer = PT_REGS_SP(ctx) + HOSTRANGE_COOKIE_STACK_ADJUST(cookie);
+	if (HOSTRANGE_COOKIE_FLAGS(cookie) & HOSTRANGE_SITE_TAIL_JUMP)
 		bits |= TAILED;
+	if (state->has_signal_stack && on_signal_stack(bpf_get_current_task_btf(), stack_pointer))
+		bits |= ON_SIGNAL_STACK;
 	depth = state->depth;
 	scope = &state->open[(depth - 1) & DEPTH_MASK];
-	if (depth > 0 && (scope->stack_pointer <= stack_pointer || (scope->id & ~bits & ON_SIGNAL_STACK))) {
-		walk.stack_pointer = stack_pointer;
-		walk.now_ns = bpf_ktime_get_ns();
-		bpf_for_each_map_elem(&steps, drop_if_dead, &walk, 0);
-		if (state->depth != depth)
-			end_tree_if_outermost(state);
+	if (depth > 0 &&
+	    ((scope->key & STACK_POINTER_MASK) <= stack_pointer || (scope->id & ~bits & ON_SIGNAL_STACK))) {
+		enter_slowly(stack_pointer);
 		depth = state->depth;
 	}
 
-	if (depth == 0) {
-		state->recorded = recording;
-		if (!state->recorded)
-			COUNT(session_counters.unrecorded);
-	}
+	if (depth == 0)
+		begin_tree(state);
 	if (state->recorded) {
-		counters = counters_of(site_id);
+		counters = counters_of(site);
 		if (counters && depth < HOSTRANGE_MAX_DEPTH)
 			COUNT(counters->entries);
 		else if (counters)
@@ -90,8 +108,8 @@ int scope_entry(struct pt_regs *ctx)
 	}
 	state->depth = depth + 1;
 	scope = &state->open[depth & DEPTH_MASK];
-	scope->stack_pointer = stack_pointer;
-	scope->site = site_id;
+	scope->key = SCOPE_KEY(HOSTRANGE_COOKIE_RANGE(cookie), stack_pointer);
+	scope->site = site;
 	state->last_id = (state->last_id + 1) & SCOPE_NUMBER;
 	scope->id = state->last_id | bits;
 	/* Last, so that as little as possible of this program lies inside the scope. */
@@ -109,46 +127,64 @@ static __always_inline void count_orphan(__u32 site_id)
 }
 
 /* Where the innermost scope is not the one that ends. */
-static __noinline int exit_slowly(struct stack_walk *walk, __u32 site_id, __u32 is_tail_jump)
+static __noinline int exit_slowly(__u64 cookie, __u64 stack_pointer, __u64 now_ns)
 {
+	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_ABANDONED, .keep_equal = 1};
+	bool is_tail_jump = HOSTRANGE_COOKIE_FLAGS(cookie) & HOSTRANGE_SITE_TAIL_JUMP;
 	struct thread_state *state = current_state();
+	struct open_scope *top;
 	__u32 depth, index;
 
 	if (!state)
 		return 0;
+	walk.stack_pointer = stack_pointer;
+	walk.key = SCOPE_KEY(HOSTRANGE_COOKIE_RANGE(cookie), stack_pointer);
+	walk.now_ns = now_ns;
 	/* Frames deeper than the one that returns are gone. Its own stands at this very stack pointer: keep it. */
-	walk->ending = HOSTRANGE_ENDED_ABANDONED;
-	walk->keep_equal = 1;
-	bpf_for_each_map_elem(&steps, drop_if_dead, walk, 0);
+	bpf_for_each_map_elem(&steps, drop_if_dead, &walk, 0);
 
-	walk->found = 0;
-	bpf_for_each_map_elem(&steps, find_scope, walk, 0);
+	bpf_for_each_map_elem(&steps, find_scope, &walk, 0);
 	depth = state->depth;
-	if (walk->found) {
-		index = walk->found - 1;
+	top = &state->open[(depth - 1) & DEPTH_MASK];
+	if (walk.found) {
+		index = walk.found - 1;
 		if (is_tail_jump) {
 			state->open[index & DEPTH_MASK].id |= TAILED;
 			return 0;
 		}
-		finish_scope(state, index, walk->now_ns, HOSTRANGE_ENDED_BY_EXIT);
+		finish_scope(state, index, now_ns, HOSTRANGE_ENDED_BY_EXIT);
 		if (index + 1 < depth) {
 			COUNT(session_counters.out_of_order);
-			bpf_for_each_map_elem(&steps, close_gap, walk, 0);
+			bpf_for_each_map_elem(&steps, close_gap, &walk, 0);
 		}
 		state->depth = depth - 1;
-	} else if (depth > 0 && depth <= HOSTRANGE_MAX_DEPTH && !is_tail_jump &&
-		   state->open[(depth - 1) & DEPTH_MASK].stack_pointer == walk->stack_pointer &&
-		   state->open[(depth - 1) & DEPTH_MASK].id & TAILED) {
+	} else if (depth > 0 && !is_tail_jump && top->id & TAILED &&
+		   (top->key & STACK_POINTER_MASK) == stack_pointer) {
 		/* A function that was jumped to returns for the one that jumped. */
 	} else if (state->overflow_open > 0) {
 		if (!is_tail_jump)
 			state->overflow_open--;
 		return 0;
 	} else {
-		count_orphan(site_id);
+		count_orphan(HOSTRANGE_COOKIE_SITE(cookie));
 		return 0;
 	}
-	bpf_for_each_map_elem(&steps, end_if_tailed, walk, 0);
+	bpf_for_each_map_elem(&steps, end_if_tailed, &walk, 0);
+	end_tree_if_outermost(state);
+	return 0;
+}
+
+/* A scope has ended whose stack pointer is also that of functions that jumped here. */
+static __noinline int end_tailed(__u64 stack_pointer, __u64 now_ns)
+{
+	struct stack_walk walk = {};
+	struct thread_state *state = current_state();
+
+	if (!state)
+		return 0;
+	walk.stack_pointer = stack_pointer;
+	walk.now_ns = now_ns;
+	bpf_for_each_map_elem(&steps, end_if_tailed, &walk, 0);
 	end_tree_if_outermost(state);
 	return 0;
 }
@@ -157,51 +193,41 @@ SEC("uprobe")
 int scope_exit(struct pt_regs *ctx)
 {
 	/* First, so that as little as possible of this program lies inside the scope. */
-	struct stack_walk walk = {.now_ns = bpf_ktime_get_ns()};
-	__u32 site_id = bpf_get_attach_cookie(ctx);
-	struct hostrange_site *site, *opened_at;
+	__u64 now_ns = bpf_ktime_get_ns();
+	__u64 cookie = bpf_get_attach_cookie(ctx), stack_pointer;
 	struct thread_state *state;
-	struct open_scope *scope, *below;
-	__u32 depth, opening_site;
+	struct open_scope *scope;
+	__u32 depth;
 
-	site = bpf_map_lookup_elem(&sites, &site_id);
-	if (!site)
+	if (HOSTRANGE_COOKIE_FLAGS(cookie) & HOSTRANGE_SITE_IGNORED)
 		return 0;
 	state = current_state();
 	if (!state) {
-		count_orphan(site_id);
+		count_orphan(HOSTRANGE_COOKIE_SITE(cookie));
 		return 0;
 	}
-	walk.stack_pointer = PT_REGS_SP(ctx) + site->stack_adjust;
-	walk.range = site->range;
+	stack_pointer = PT_REGS_SP(ctx) + HOSTRANGE_COOKIE_STACK_ADJUST(cookie);
 	depth = state->depth;
-	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
-		goto slow;
 	scope = &state->open[(depth - 1) & DEPTH_MASK];
-	if (scope->stack_pointer != walk.stack_pointer)
-		goto slow;
-	opening_site = scope->site;
-	opened_at = bpf_map_lookup_elem(&sites, &opening_site);
-	if (!opened_at || opened_at->range != site->range)
-		goto slow;
+	if (depth == 0 || scope->key != SCOPE_KEY(HOSTRANGE_COOKIE_RANGE(cookie), stack_pointer)) {
+		exit_slowly(cookie, stack_pointer, now_ns);
+		return 0;
+	}
 
-	if (site->flags & HOSTRANGE_SITE_TAIL_JUMP) {
+	if (HOSTRANGE_COOKIE_FLAGS(cookie) & HOSTRANGE_SITE_TAIL_JUMP) {
 		scope->id |= TAILED;
 		return 0;
 	}
-	finish_scope(state, depth - 1, walk.now_ns, HOSTRANGE_ENDED_BY_EXIT);
+	finish_scope(state, depth - 1, now_ns, HOSTRANGE_ENDED_BY_EXIT);
 	depth--;
 	state->depth = depth;
-	if (depth > 0) {
-		below = &state->open[(depth - 1) & DEPTH_MASK];
-		if (below->stack_pointer != walk.stack_pointer || !(below->id & TAILED))
-			return 0;
-		bpf_for_each_map_elem(&steps, end_if_tailed, &walk, 0);
+	if (depth == 0) {
+		end_tree_if_outermost(state);
+		return 0;
 	}
-	end_tree_if_outermost(state);
-	return 0;
-slow:
-	exit_slowly(&walk, site_id, site->flags & HOSTRANGE_SITE_TAIL_JUMP);
+	scope = &state->open[(depth - 1) & DEPTH_MASK];
+	if (scope->id & TAILED && (scope->key & STACK_POINTER_MASK) == stack_pointer)
+		end_tailed(stack_pointer, now_ns);
 	return 0;
 }
 

@@ -14,25 +14,32 @@
 
 /* What the loader fixes before the programs are loaded. */
 struct hostrange_settings {
-	__u32 cpu_count;
+	__u32 max_sites;
 	__u32 has_find_vma; /* bpf_find_vma(), 5.17 */
 	__u32 watch_all; /* tell of every process, watched or not */
-	__u32 wakeup_bytes; /* data waiting in the ring of trees from which on the reader is woken */
-};
-
-/* One site as the programs see it; index in the map "sites" = attach cookie. */
-struct hostrange_site {
-	__u32 range;
-	__s32 stack_adjust; /* bytes: stack pointer at the site + stack_adjust = stack pointer at the function's entry */
-	__u32 flags; /* HOSTRANGE_SITE_* */
 	__u32 reserved;
 };
 
 /*
- * The function leaves by a jump into another one, which returns in its stead: the scope stays open until an exit at the
- * same stack pointer is seen. On an entry site: the function is nothing but that jump.
+ * The attach cookie of a site: all that the programs need to know of it, so that they look nothing up. After a trap each
+ * further page that is touched costs a TLB miss.
+ */
+#define HOSTRANGE_COOKIE_SITE(cookie) ((__u32)(cookie) & 0xffffffu)
+#define HOSTRANGE_COOKIE_RANGE(cookie) ((__u16)((cookie) >> 24))
+/* Bytes: stack pointer at the site + adjustment = stack pointer at the function's entry. */
+#define HOSTRANGE_COOKIE_STACK_ADJUST(cookie) ((__s16)((cookie) >> 40))
+#define HOSTRANGE_COOKIE_FLAGS(cookie) ((__u8)((cookie) >> 56))
+#define HOSTRANGE_COOKIE(site, range, stack_adjust, flags)                                                             \
+	((__u64)(site) | (__u64)(range) << 24 | (__u64)(__u16)(stack_adjust) << 40 | (__u64)(flags) << 56)
+#define HOSTRANGE_MOST_SITES (1u << 24)
+
+/*
+ * Flags of a site. TAIL_JUMP: the function leaves by a jump into another one, which returns in its stead: the scope stays
+ * open until an exit at the same stack pointer is seen; on an entry site: the function is nothing but that jump.
+ * IGNORED: the program does nothing.
  */
 #define HOSTRANGE_SITE_TAIL_JUMP 1u
+#define HOSTRANGE_SITE_IGNORED 2u
 
 /*
  * Counters of one site on one CPU; one cache line. They count at the site that opened the scope, but for `orphans`.
@@ -116,14 +123,12 @@ struct hostrange_event {
 #define HOSTRANGE_MAX_STOPPED 4096
 
 #ifdef __cplusplus
-static_assert(sizeof(struct hostrange_site) == 16);
 static_assert(sizeof(struct hostrange_site_counters) == 64);
 static_assert(sizeof(struct hostrange_scope) == 32);
 static_assert(sizeof(struct hostrange_tree_header) == 56);
 static_assert(sizeof(struct hostrange_session_counters) == 56);
 static_assert(sizeof(struct hostrange_event) == 16);
 #else
-_Static_assert(sizeof(struct hostrange_site) == 16, "shared layout");
 _Static_assert(sizeof(struct hostrange_site_counters) == 64, "shared layout");
 _Static_assert(sizeof(struct hostrange_scope) == 32, "shared layout");
 _Static_assert(sizeof(struct hostrange_tree_header) == 56, "shared layout");

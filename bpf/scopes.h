@@ -16,26 +16,32 @@
 #define ON_SIGNAL_STACK 0x40000000u /* opened by a signal handler that runs on the thread's alternate stack */
 #define SCOPE_NUMBER 0x3fffffffu
 
+/* Range and stack pointer at the function's entry in one word: what an exit is matched by. User addresses have 47 bits. */
+#define STACK_POINTER_MASK 0xffffffffffffull
+#define SCOPE_KEY(range, stack_pointer) ((__u64)(range) << 48 | ((stack_pointer) & STACK_POINTER_MASK))
+
 struct open_scope {
-	__u64 stack_pointer; /* at the function's entry */
+	__u64 key;
 	__u64 start_ns;
 	__u32 site;
 	__u32 id; /* number in the tree, and bits */
 };
 
 /*
- * Kept below 8 KiB: an element of a task storage map is one allocation, and a small one does not fail.
- * `header` and `finished` must be neighbours: they are committed as one record.
+ * Kept below 8 KiB: an element of a task storage map is one allocation, and a small one does not fail. What a short tree
+ * needs lies in the first page. `header` and `finished` must be neighbours: they are committed as one record.
  */
 struct thread_state {
 	__u32 depth;
 	__u32 last_id; /* number given last in this tree */
 	__u32 overflow_open; /* overflowed scopes whose exit is still to come */
-	__u16 parts_lost;
-	__u16 recorded; /* the current tree began while `recording` was set */
+	__u8 parts_lost;
+	__u8 recorded; /* the current tree began while `recording` was set */
+	__u8 has_signal_stack; /* when the current tree began */
+	__u8 reserved;
+	struct open_scope open[HOSTRANGE_MAX_DEPTH];
 	struct hostrange_tree_header header;
 	struct hostrange_scope finished[HOSTRANGE_TREE_SCOPES];
-	struct open_scope open[HOSTRANGE_MAX_DEPTH];
 };
 
 struct {
@@ -45,15 +51,8 @@ struct {
 	__type(value, struct thread_state);
 } thread_states SEC(".maps");
 
-/* The loader sets max_entries of these before it loads them. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct hostrange_site);
-} sites SEC(".maps");
-
-/* Index site * cpu_count + cpu. Atomic adds all the same: a task can be preempted inside a program. */
+/* Index cpu * max_sites + site. Atomic adds all the same: a task can be preempted inside a program. The loader sets
+ * max_entries of this map and of `trees` before it loads them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -89,7 +88,7 @@ volatile __u32 recording;
 
 static __always_inline struct hostrange_site_counters *counters_of(__u32 site)
 {
-	__u32 index = site * settings.cpu_count + bpf_get_smp_processor_id();
+	__u32 index = bpf_get_smp_processor_id() * settings.max_sites + site;
 
 	return bpf_map_lookup_elem(&site_counters, &index);
 }
@@ -163,19 +162,19 @@ static long count_lost_scope(void *map, __u32 *step, __u32 *value, struct lost_s
 	return 0;
 }
 
-/* Sends the finished scopes as one record; false if the ring has no room. */
+/*
+ * Sends the finished scopes as one record; false if the ring has no room. Nobody is woken: the loader looks often enough,
+ * and asking how full the ring is would cost a cache line that the other side keeps writing.
+ */
 static __always_inline bool send_record(struct thread_state *state, __u32 flags)
 {
-	__u64 wakeup = BPF_RB_NO_WAKEUP;
 	__u32 count = state->header.scope_count;
 
 	if (count > HOSTRANGE_TREE_SCOPES)
 		return false;
-	if (bpf_ringbuf_query(&trees, BPF_RB_AVAIL_DATA) >= settings.wakeup_bytes)
-		wakeup = BPF_RB_FORCE_WAKEUP;
 	state->header.flags = flags | (state->parts_lost ? HOSTRANGE_TREE_PARTS_LOST : 0);
 	return !bpf_ringbuf_output(&trees, &state->header,
-				   sizeof(state->header) + count * sizeof(struct hostrange_scope), wakeup);
+				   sizeof(state->header) + count * sizeof(struct hostrange_scope), BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline void commit(struct thread_state *state, __u32 flags)
@@ -240,8 +239,8 @@ static __always_inline void finish_scope(struct thread_state *state, __u32 index
 
 struct stack_walk {
 	__u64 stack_pointer;
+	__u64 key; /* of the scope that is looked for */
 	__u64 now_ns;
-	__u32 range;
 	__u32 ending; /* of scopes that are dropped */
 	__u32 found; /* index + 1 of the scope that was looked for */
 	__u32 keep_equal; /* scopes at this very stack pointer are alive */
@@ -253,6 +252,7 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 {
 	struct thread_state *state = current_state();
 	struct open_scope *top;
+	__u64 stack_pointer;
 	__u32 depth;
 
 	if (!state)
@@ -265,14 +265,15 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 	 * of. */
 	if (top->id & ON_SIGNAL_STACK && !on_signal_stack(bpf_get_current_task_btf(), walk->stack_pointer))
 		goto dead;
-	if (top->stack_pointer > walk->stack_pointer)
+	stack_pointer = top->key & STACK_POINTER_MASK;
+	if (stack_pointer > walk->stack_pointer)
 		return 1;
 	/* At an entry, a scope at the same stack pointer is alive only if it has just jumped here. If what it jumped to
 	 * had scopes of its own, that are dead now, it is dead too. */
-	if (top->stack_pointer == walk->stack_pointer &&
+	if (stack_pointer == walk->stack_pointer &&
 	    (walk->keep_equal || (top->id & TAILED && !walk->dropped)))
 		return 1;
-	if (!same_stack(walk->stack_pointer, top->stack_pointer)) {
+	if (!same_stack(walk->stack_pointer, stack_pointer)) {
 		COUNT(session_counters.other_stack);
 		return 1;
 	}
@@ -296,7 +297,7 @@ static long end_if_tailed(void *map, __u32 *step, __u32 *value, struct stack_wal
 	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
 		return 1;
 	top = &state->open[(depth - 1) & DEPTH_MASK];
-	if (top->stack_pointer != walk->stack_pointer || !(top->id & TAILED))
+	if ((top->key & STACK_POINTER_MASK) != walk->stack_pointer || !(top->id & TAILED))
 		return 1;
 	finish_scope(state, depth - 1, walk->now_ns, HOSTRANGE_ENDED_BY_EXIT);
 	state->depth = depth - 1;
@@ -306,19 +307,12 @@ static long end_if_tailed(void *map, __u32 *step, __u32 *value, struct stack_wal
 static long find_scope(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
 {
 	struct thread_state *state = current_state();
-	struct open_scope *scope;
-	struct hostrange_site *site;
-	__u32 site_id, index;
+	__u32 index;
 
 	if (!state || *step >= state->depth)
 		return 1;
 	index = state->depth - 1 - *step;
-	scope = &state->open[index & DEPTH_MASK];
-	if (scope->stack_pointer != walk->stack_pointer)
-		return 0;
-	site_id = scope->site;
-	site = bpf_map_lookup_elem(&sites, &site_id);
-	if (!site || site->range != walk->range)
+	if (state->open[index & DEPTH_MASK].key != walk->key)
 		return 0;
 	walk->found = index + 1;
 	return 1;

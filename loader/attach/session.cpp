@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "hostrange_bpf.skel.h"
@@ -71,6 +72,8 @@ std::size_t whole_pages(std::size_t size_bytes) {
     return (size_bytes + page - 1) / page * page;
 }
 
+constexpr std::uint64_t kIgnored = HOSTRANGE_COOKIE(0, 0, 0, HOSTRANGE_SITE_IGNORED);
+
 // The sites of one file for one program.
 enum class Room { kEntry, kExit, kReturn, kCatch };
 
@@ -120,7 +123,8 @@ struct ProbeSession::State {
     std::uint32_t max_sites = 0;
     int cpu_count = 0;
     std::vector<NumberedSite> sites;
-    std::map<FileIdentity, std::vector<std::int64_t>> numbers;  // of each site of a plan; -1: none
+    // Of each site of a plan that a program is to run at.
+    std::map<FileIdentity, std::vector<std::optional<std::uint64_t>>> cookies;
     std::function<void(std::span<const std::byte>)> on_record;
     std::function<void(const hostrange_event&)> on_event;
 
@@ -140,12 +144,11 @@ struct ProbeSession::State {
     std::vector<Link> attach_room(const FilePlan& plan, Room room, pid_t process, const std::set<std::uint32_t>& left_out,
                                   int& error) const {
         std::vector<ProbePoint> points;
-        const std::vector<std::int64_t>& site_numbers = numbers.at(plan.identity);
+        const std::vector<std::optional<std::uint64_t>>& site_cookies = cookies.at(plan.identity);
         for (std::size_t i = 0; i < plan.sites.size(); ++i) {
             const Site& site = plan.sites[i];
-            const bool numbered = site_numbers[i] >= 0 || site.kind == SiteKind::kCatch;
-            if (room_of(site.kind) != room || !numbered || left_out.count(site.function)) continue;
-            points.push_back({site.file_offset, static_cast<std::uint64_t>(std::max<std::int64_t>(site_numbers[i], 0))});
+            if (room_of(site.kind) != room || !site_cookies[i] || left_out.count(site.function)) continue;
+            points.push_back({site.file_offset, *site_cookies[i]});
         }
         error = 0;
         if (points.empty()) return {};
@@ -187,11 +190,9 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
     state.skeleton.reset(hostrange_bpf__open());
     if (!state.skeleton) fail_to_load("opening the BPF object", errno);
     hostrange_bpf& skeleton = *state.skeleton;
-    skeleton.rodata->settings.cpu_count = state.cpu_count;
+    skeleton.rodata->settings.max_sites = settings.max_sites;
     skeleton.rodata->settings.has_find_vma = state.kernel.find_vma;
     skeleton.rodata->settings.watch_all = settings.watch_all;
-    skeleton.rodata->settings.wakeup_bytes = settings.ring_bytes / 4;
-    bpf_map__set_max_entries(skeleton.maps.sites, settings.max_sites);
     bpf_map__set_max_entries(skeleton.maps.site_counters, settings.max_sites * state.cpu_count);
     bpf_map__set_max_entries(skeleton.maps.trees, settings.ring_bytes);
     if (state.mode == AttachMode::kUprobeMulti) {
@@ -249,29 +250,26 @@ const std::vector<NumberedSite>& ProbeSession::sites() const { return state_->si
 std::size_t ProbeSession::number_sites(const FilePlan& plan) {
     State& state = *state_;
     const std::size_t first = state.sites.size();
-    if (state.numbers.count(plan.identity)) return first;
-    std::vector<std::int64_t> numbers(plan.sites.size(), -1);
+    if (state.cookies.count(plan.identity)) return first;
+    std::vector<std::optional<std::uint64_t>> cookies(plan.sites.size());
     const std::set<std::uint64_t> jumps = lone_tail_jumps(plan);
     for (std::size_t i = 0; i < plan.sites.size(); ++i) {
         const Site& site = plan.sites[i];
+        if (site.kind == SiteKind::kCatch) {
+            cookies[i] = 0;
+            continue;
+        }
         const bool is_lone_jump = site.kind != SiteKind::kReturn && jumps.count(site.file_offset) != 0;
-        if (site.kind == SiteKind::kCatch || (is_lone_jump && site.kind == SiteKind::kTailJump)) continue;
+        if (is_lone_jump && site.kind == SiteKind::kTailJump) continue;
         if (state.sites.size() >= state.max_sites) {
             throw Failure(ExitCode::kAttach, fmt::format("more than {} sites (at {})", state.max_sites, plan.path),
                           "make the probe map match fewer functions, or raise --max-sites");
         }
-        const std::uint32_t number = state.sites.size();
-        hostrange_site entry{};
-        entry.range = site.range;
-        entry.stack_adjust = site.stack_adjust;
-        entry.flags = site.continues || is_lone_jump ? HOSTRANGE_SITE_TAIL_JUMP : 0;
-        if (bpf_map_update_elem(bpf_map__fd(state.skeleton->maps.sites), &number, &entry, BPF_ANY) != 0) {
-            fail_to_load("writing the site table", errno);
-        }
-        numbers[i] = number;
+        cookies[i] = HOSTRANGE_COOKIE(state.sites.size(), site.range, site.stack_adjust,
+                                      site.continues || is_lone_jump ? HOSTRANGE_SITE_TAIL_JUMP : 0u);
         state.sites.push_back({plan.identity, static_cast<std::uint32_t>(i), site.range, site.kind});
     }
-    state.numbers.emplace(plan.identity, std::move(numbers));
+    state.cookies.emplace(plan.identity, std::move(cookies));
     return first;
 }
 
@@ -285,13 +283,13 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
     int error = 0;
     if (!state.attach_all(plan, process, left_out, links, error)) {
         // Some site is refused. Find the functions to do without, one probe at a time, then attach the rest.
-        const std::vector<std::int64_t>& numbers = state.numbers.at(plan.identity);
+        const std::vector<std::optional<std::uint64_t>>& cookies = state.cookies.at(plan.identity);
         for (std::size_t i = 0; i < plan.sites.size(); ++i) {
             const Site& site = plan.sites[i];
-            if (left_out.count(site.function) || (numbers[i] < 0 && site.kind != SiteKind::kCatch)) continue;
+            if (left_out.count(site.function) || !cookies[i]) continue;
             const Room room = room_of(site.kind);
             const std::vector<Link> trial = attach_points(state.program(room), state.mode, process, plan.open_path,
-                                                          {{site.file_offset, 0}}, room == Room::kReturn, error);
+                                                          {{site.file_offset, kIgnored}}, room == Room::kReturn, error);
             if (!trial.empty()) continue;
             left_out.insert(site.function);
             const std::string name =
@@ -305,10 +303,9 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
             return result;
         }
     }
-    const std::vector<std::int64_t>& site_numbers = state.numbers.at(plan.identity);
+    const std::vector<std::optional<std::uint64_t>>& cookies = state.cookies.at(plan.identity);
     for (std::size_t i = 0; i < plan.sites.size(); ++i) {
-        const bool placed = site_numbers[i] >= 0 || plan.sites[i].kind == SiteKind::kCatch;
-        result.sites += placed && !left_out.count(plan.sites[i].function) ? 1 : 0;
+        result.sites += cookies[i] && !left_out.count(plan.sites[i].function) ? 1 : 0;
     }
     std::vector<Link>& kept = state.links[process];
     std::move(links.begin(), links.end(), std::back_inserter(kept));
@@ -332,14 +329,13 @@ void ProbeSession::detach(pid_t process) { state_->links.erase(process); }
 
 void ProbeSession::clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans) {
     // Whenever a probe is taken away, the kernel visits every process that maps the file and removes the breakpoints
-    // that no remaining probe wants there. So add one more probe at each site and take it away. Its program looks for a
-    // site that does not exist, and does nothing.
-    constexpr std::uint64_t kNoSite = 0xffffffffu;
+    // that no remaining probe wants there. So add one more probe at each site, of a program that does nothing, and take
+    // it away.
     for (const FilePlan* plan : plans) {
         std::set<std::uint64_t> offsets;
         for (const Site& site : plan->sites) offsets.insert(site.file_offset);
         std::vector<ProbePoint> points;
-        for (const std::uint64_t offset : offsets) points.push_back({offset, kNoSite});
+        for (const std::uint64_t offset : offsets) points.push_back({offset, kIgnored});
         int error = 0;
         attach_points(state_->skeleton->progs.scope_exit, state_->mode, parent, plan->open_path, points, false, error);
     }
@@ -393,10 +389,8 @@ std::vector<OpenThread> ProbeSession::detach_all(const std::function<void()>& dr
     return threads;
 }
 
-void ProbeSession::read_trees(int timeout_ms, const std::function<void(std::span<const std::byte>)>& on_record) {
+void ProbeSession::read_trees(const std::function<void(std::span<const std::byte>)>& on_record) {
     state_->on_record = on_record;
-    ring_buffer__poll(state_->tree_ring.get(), timeout_ms);
-    // Most records are committed without a wake-up.
     ring_buffer__consume(state_->tree_ring.get());
 }
 
@@ -444,7 +438,7 @@ hostrange_site_counters ProbeSession::site_counters(std::size_t index) const {
     const auto* counters = static_cast<const hostrange_site_counters*>(state_->counters_memory->address());
     hostrange_site_counters sum{};
     for (int cpu = 0; cpu < state_->cpu_count; ++cpu) {
-        const hostrange_site_counters& one = counters[index * state_->cpu_count + cpu];
+        const hostrange_site_counters& one = counters[static_cast<std::size_t>(cpu) * state_->max_sites + index];
         sum.entries += one.entries;
         sum.exits += one.exits;
         sum.by_exception += one.by_exception;

@@ -83,8 +83,9 @@ public:
     // must run meanwhile (in another thread or between calls of `drain`).
     std::vector<OpenThread> detach_all(const std::function<void()>& drain);
 
-    // Reads committed records for up to timeout_ms; each call of on_record gets one. Only one thread may call it.
-    void read_trees(int timeout_ms, const std::function<void(std::span<const std::byte>)>& on_record);
+    // Reads the records that have been committed; each call of on_record gets one. It does not wait, and nothing tells
+    // when there are more: call it every few milliseconds. Only one thread may call it.
+    void read_trees(const std::function<void(std::span<const std::byte>)>& on_record);
 
     // Process events: a descriptor to poll, and what to call when it is readable.
     int events_descriptor() const;
