@@ -33,8 +33,9 @@
 namespace hostrange {
 namespace {
 
-constexpr int kPasses = 7;
-constexpr unsigned kIterations = 4000;
+constexpr int kPasses = 15;
+constexpr int kRepeats = 3;
+constexpr unsigned kIterations = 1500;
 constexpr unsigned kScopesPerIteration = 10;
 
 // A program with pipes to and from it.
@@ -104,7 +105,9 @@ double median(std::vector<double> values) {
 
 double ns_per_scope(Program& target) {
     target.ask(fmt::format("run {}\n", kIterations / 10));  // warm up
-    return std::stod(target.ask(fmt::format("run {}\n", kIterations))) / (double(kIterations) * kScopesPerIteration);
+    std::vector<double> repeats;
+    for (int i = 0; i < kRepeats; ++i) repeats.push_back(std::stod(target.ask(fmt::format("run {}\n", kIterations))));
+    return median(repeats) / (double(kIterations) * kScopesPerIteration);
 }
 
 struct EmptyProgram {
@@ -235,8 +238,8 @@ int run_benchmark(const std::string& json_path) {
     utsname name{};
     uname(&name);
     nlohmann::ordered_json json = {{"kernel", name.release}, {"attach", attach_mode_name(mode)}, {"passes", kPasses}};
-    fmt::print("kernel {}, {}, medians of {} shuffled passes of {} scopes\n\n", name.release, attach_mode_name(mode),
-               kPasses, kIterations * kScopesPerIteration);
+    fmt::print("kernel {}, {}, medians of {} shuffled passes of {} x {} scopes\n\n", name.release,
+               attach_mode_name(mode), kPasses, kRepeats, kIterations * kScopesPerIteration);
     fmt::print("{:<28} {:>12} {:>12} {:>14}\n", "", "ns / scope", "spread", "over unprobed");
     for (const auto& [variant, measure] : variants) {
         const std::vector<double>& values = results[variant];
