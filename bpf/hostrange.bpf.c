@@ -16,10 +16,9 @@
 #include "bpf/kernel_types.h"
 #include "bpf/hostrange.h"
 #include "bpf/scopes.h"
+#include "bpf/processes.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-#define SIGSTOP 19
 
 /* ---- the sites of ranges */
 
@@ -158,8 +157,7 @@ static __noinline int exit_slowly(__u64 cookie, __u64 stack_pointer, __u64 now_n
 			bpf_for_each_map_elem(&steps, close_gap, &walk, 0);
 		}
 		state->depth = depth - 1;
-	} else if (depth > 0 && !is_tail_jump && top->id & TAILED &&
-		   (top->key & STACK_POINTER_MASK) == stack_pointer) {
+	} else if (depth > 0 && !is_tail_jump && top->id & TAILED && (top->key & STACK_POINTER_MASK) == stack_pointer) {
 		/* A function that was jumped to returns for the one that jumped. */
 	} else if (state->overflow_open > 0) {
 		if (!is_tail_jump)
@@ -318,67 +316,6 @@ int unfinished_trees(struct bpf_iter__task *ctx)
 }
 
 /* ---- processes */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32); /* process id */
-	__type(value, __u32); /* HOSTRANGE_WATCH_* */
-} watched SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 256 * 1024);
-} events SEC(".maps");
-
-/* Process ids that were sent SIGSTOP and not yet SIGCONT; 0 in a free place. The guardian process maps it, so that it
- * can let them run should the loader die. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, HOSTRANGE_MAX_STOPPED);
-	__type(key, __u32);
-	__type(value, __u64);
-} stopped SEC(".maps");
-
-__u32 next_stopped;
-
-extern int bpf_send_signal_task(struct task_struct *task, int signal, enum pid_type type, __u64 value) __ksym __weak;
-
-static __always_inline void list_stopped(__u32 process_id)
-{
-	__u32 place = __sync_fetch_and_add(&next_stopped, 1) & (HOSTRANGE_MAX_STOPPED - 1);
-	__u64 *entry = bpf_map_lookup_elem(&stopped, &place);
-
-	if (entry)
-		*entry = process_id;
-}
-
-static __always_inline void tell(__u32 kind, __u32 process_id, __u32 origin_id, __u32 is_stopped)
-{
-	struct hostrange_event event = {
-		.kind = kind, .process_id = process_id, .origin_id = origin_id, .stopped = is_stopped};
-
-	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_FORCE_WAKEUP))
-		COUNT(session_counters.lost_events);
-}
-
-/* Stops the current process if it is watched that way, and tells the loader. The stop takes effect before the process
- * runs on in user mode. */
-static __always_inline void tell_of_current(__u32 kind, __u32 origin_id)
-{
-	__u32 process_id = bpf_get_current_pid_tgid() >> 32;
-	__u32 *watch = bpf_map_lookup_elem(&watched, &process_id);
-	__u32 is_stopped = 0;
-
-	if (!watch && !settings.watch_all)
-		return;
-	if (watch && *watch & HOSTRANGE_WATCH_STOP) {
-		list_stopped(process_id);
-		is_stopped = !bpf_send_signal(SIGSTOP);
-	}
-	tell(kind, process_id, origin_id, is_stopped);
-}
 
 /*
  * At the entry of the dynamic linker's _dl_debug_state(), its hook for debuggers. It is called before objects are

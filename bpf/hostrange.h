@@ -21,10 +21,10 @@ struct hostrange_settings {
 };
 
 /*
- * The attach cookie of a site: all that the programs need to know of it, so that they look nothing up. After a trap each
- * further page that is touched costs a TLB miss.
+ * The attach cookie of a site: all that the programs need to know of it, so that they look nothing up. After a trap
+ * each further page that is touched costs a TLB miss.
  */
-#define HOSTRANGE_COOKIE_SITE(cookie) ((__u32)(cookie) & 0xffffffu)
+#define HOSTRANGE_COOKIE_SITE(cookie) ((__u32)(cookie)&0xffffffu)
 #define HOSTRANGE_COOKIE_RANGE(cookie) ((__u16)((cookie) >> 24))
 /* Bytes: stack pointer at the site + adjustment = stack pointer at the function's entry. */
 #define HOSTRANGE_COOKIE_STACK_ADJUST(cookie) ((__s16)((cookie) >> 40))
@@ -34,8 +34,8 @@ struct hostrange_settings {
 #define HOSTRANGE_MOST_SITES (1u << 24)
 
 /*
- * Flags of a site. TAIL_JUMP: the function leaves by a jump into another one, which returns in its stead: the scope stays
- * open until an exit at the same stack pointer is seen; on an entry site: the function is nothing but that jump.
+ * Flags of a site. TAIL_JUMP: the function leaves by a jump into another one, which returns in its stead: the scope
+ * stays open until an exit at the same stack pointer is seen; on an entry site: the function is nothing but that jump.
  * IGNORED: the program does nothing.
  */
 #define HOSTRANGE_SITE_TAIL_JUMP 1u
@@ -103,8 +103,8 @@ struct hostrange_session_counters {
 
 /* What happens to watched processes. */
 enum hostrange_event_kind {
-	HOSTRANGE_EVENT_EXEC = 1, /* a new program, before its first instruction; origin_id is the id that the thread had
-				     which started it: another than process_id if it was not the main thread */
+	HOSTRANGE_EVENT_EXEC = 1, /* a new program, before its first instruction; origin_id is the id that the thread
+	                             had which started it: another than process_id if it was not the main thread */
 	HOSTRANGE_EVENT_LIBRARY = 2, /* the dynamic linker has mapped new objects, none of whose code has run */
 	HOSTRANGE_EVENT_FORK = 3, /* a new process; origin_id is the process that forked */
 };

@@ -16,9 +16,10 @@
 #define ON_SIGNAL_STACK 0x40000000u /* opened by a signal handler that runs on the thread's alternate stack */
 #define SCOPE_NUMBER 0x3fffffffu
 
-/* Range and stack pointer at the function's entry in one word: what an exit is matched by. User addresses have 47 bits. */
+/* Range and stack pointer at the function's entry in one word: what an exit is matched by. User addresses have 47 bits.
+ */
 #define STACK_POINTER_MASK 0xffffffffffffull
-#define SCOPE_KEY(range, stack_pointer) ((__u64)(range) << 48 | ((stack_pointer) & STACK_POINTER_MASK))
+#define SCOPE_KEY(range, stack_pointer) ((__u64)(range) << 48 | ((stack_pointer)&STACK_POINTER_MASK))
 
 struct open_scope {
 	__u64 key;
@@ -28,8 +29,8 @@ struct open_scope {
 };
 
 /*
- * Kept below 8 KiB: an element of a task storage map is one allocation, and a small one does not fail. What a short tree
- * needs lies in the first page. `header` and `finished` must be neighbours: they are committed as one record.
+ * Kept below 8 KiB: an element of a task storage map is one allocation, and a small one does not fail. What a short
+ * tree needs lies in the first page. `header` and `finished` must be neighbours: they are committed as one record.
  */
 struct thread_state {
 	__u32 depth;
@@ -79,8 +80,8 @@ const volatile struct hostrange_settings settings;
 struct hostrange_session_counters session_counters;
 
 /*
- * Set by the loader when all probes are in place. A tree that begins while it is not set is followed, so that the stack of
- * scopes is right, but neither counted nor committed: parts of it may have been missed.
+ * Set by the loader when all probes are in place. A tree that begins while it is not set is followed, so that the stack
+ * of scopes is right, but neither counted nor committed: parts of it may have been missed.
  */
 volatile __u32 recording;
 
@@ -163,8 +164,8 @@ static long count_lost_scope(void *map, __u32 *step, __u32 *value, struct lost_s
 }
 
 /*
- * Sends the finished scopes as one record; false if the ring has no room. Nobody is woken: the loader looks often enough,
- * and asking how full the ring is would cost a cache line that the other side keeps writing.
+ * Sends the finished scopes as one record; false if the ring has no room. Nobody is woken: the loader looks often
+ * enough, and asking how full the ring is would cost a cache line that the other side keeps writing.
  */
 static __always_inline bool send_record(struct thread_state *state, __u32 flags)
 {
@@ -174,7 +175,7 @@ static __always_inline bool send_record(struct thread_state *state, __u32 flags)
 		return false;
 	state->header.flags = flags | (state->parts_lost ? HOSTRANGE_TREE_PARTS_LOST : 0);
 	return !bpf_ringbuf_output(&trees, &state->header,
-				   sizeof(state->header) + count * sizeof(struct hostrange_scope), BPF_RB_NO_WAKEUP);
+	                           sizeof(state->header) + count * sizeof(struct hostrange_scope), BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline void commit(struct thread_state *state, __u32 flags)
@@ -261,8 +262,8 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
 		return 1;
 	top = &state->open[(depth - 1) & DEPTH_MASK];
-	/* A signal handler on the alternate stack runs to its end before the thread's own stack goes on, or is jumped out
-	 * of. */
+	/* A signal handler on the alternate stack runs to its end before the thread's own stack goes on, or is jumped
+	 * out of. */
 	if (top->id & ON_SIGNAL_STACK && !on_signal_stack(bpf_get_current_task_btf(), walk->stack_pointer))
 		goto dead;
 	stack_pointer = top->key & STACK_POINTER_MASK;
@@ -270,8 +271,7 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 		return 1;
 	/* At an entry, a scope at the same stack pointer is alive only if it has just jumped here. If what it jumped to
 	 * had scopes of its own, that are dead now, it is dead too. */
-	if (stack_pointer == walk->stack_pointer &&
-	    (walk->keep_equal || (top->id & TAILED && !walk->dropped)))
+	if (stack_pointer == walk->stack_pointer && (walk->keep_equal || (top->id & TAILED && !walk->dropped)))
 		return 1;
 	if (!same_stack(walk->stack_pointer, stack_pointer)) {
 		COUNT(session_counters.other_stack);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options and wiring only.
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -18,9 +17,8 @@ using namespace hostrange;
 const std::map<std::string, Fields> kFields = {{"upstream", Fields::kUpstream}, {"all", Fields::kAll}};
 const std::map<std::string, ReturnProbes> kReturnProbes = {
     {"auto", ReturnProbes::kAuto}, {"ret", ReturnProbes::kRet}, {"uretprobe", ReturnProbes::kUretprobe}};
-const std::map<std::string, AttachMode> kAttachModes = {{"auto", AttachMode::kAuto},
-                                                        {"uprobe_multi", AttachMode::kUprobeMulti},
-                                                        {"perf_event", AttachMode::kPerfEvent}};
+const std::map<std::string, AttachMode> kAttachModes = {
+    {"auto", AttachMode::kAuto}, {"uprobe_multi", AttachMode::kUprobeMulti}, {"perf_event", AttachMode::kPerfEvent}};
 
 void add_profile_options(CLI::App& app, ProfileOptions& options) {
     app.add_option_function<std::string>(
@@ -86,7 +84,8 @@ int run_program(int argc, char** argv) {
     app.add_option("-p,--pid", options.processes, "Profile this process; repeatable")
         ->check(CLI::Range(1, 1 << 22))
         ->type_name("PID");
-    app.add_flag("-a,--all", options.all_processes, "Profile every process that maps a file of the probe map, now or later");
+    app.add_flag("-a,--all", options.all_processes,
+                 "Profile every process that maps a file of the probe map, now or later");
     add_profile_options(app, options);
 
     CLI::App* run = app.add_subcommand("run", "Start a command as the invoking user and profile it and its children");
@@ -94,7 +93,8 @@ int run_program(int argc, char** argv) {
     run->footer("Usage: hostrange-bpf run [OPTIONS] -- COMMAND [ARGUMENTS]");
 
     // What stands after -- is the command's, options included.
-    char** const separator = std::find_if(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--") == 0; });
+    char** const separator =
+        std::find_if(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--") == 0; });
     if (separator != argv + argc) options.command.assign(separator + 1, argv + argc);
     try {
         app.parse(static_cast<int>(separator - argv), argv);

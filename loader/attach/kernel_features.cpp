@@ -115,7 +115,8 @@ void check_kernel_usable() {
                       "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions do, and mount /sys");
     }
     if (read_lockdown() == "confidentiality") {
-        throw Failure(ExitCode::kKernel, "the kernel is locked down (confidentiality): BPF programs may not read memory",
+        throw Failure(ExitCode::kKernel,
+                      "the kernel is locked down (confidentiality): BPF programs may not read memory",
                       "boot with lockdown=integrity or lockdown=none");
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bpf/libbpf.h>
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <bpf/libbpf.h>
-#include <sys/types.h>
 
 #include "loader/attach/kernel_features.h"
 

@@ -92,8 +92,8 @@ Room room_of(SiteKind kind) {
     return Room::kExit;
 }
 
-// Functions that are nothing but a tail jump have their entry and their end at one instruction. One probe does for both,
-// which also spares the question which of two programs would run first.
+// Functions that are nothing but a tail jump have their entry and their end at one instruction. One probe does for
+// both, which also spares the question which of two programs would run first.
 std::set<std::uint64_t> lone_tail_jumps(const FilePlan& plan) {
     std::set<std::uint64_t> entries, jumps;
     for (const Site& site : plan.sites) {
@@ -115,8 +115,8 @@ struct ProbeSession::State {
     std::unique_ptr<Mapping> counters_memory, stopped_memory;
     std::unique_ptr<ring_buffer, RingDeleter> tree_ring, event_ring;
     std::unique_ptr<Guardian> guardian;
-    std::vector<Link> process_links;              // exec, fork, exit of tasks
-    std::map<pid_t, std::vector<Link>> links;     // by the process they are for; -1: all
+    std::vector<Link> process_links;           // exec, fork, exit of tasks
+    std::map<pid_t, std::vector<Link>> links;  // by the process they are for; -1: all
 
     KernelFeatures kernel;
     AttachMode mode = AttachMode::kAuto;
@@ -141,8 +141,8 @@ struct ProbeSession::State {
         return skeleton->progs.scope_exit;
     }
 
-    std::vector<Link> attach_room(const FilePlan& plan, Room room, pid_t process, const std::set<std::uint32_t>& left_out,
-                                  int& error) const {
+    std::vector<Link> attach_room(const FilePlan& plan, Room room, pid_t process,
+                                  const std::set<std::uint32_t>& left_out, int& error) const {
         std::vector<ProbePoint> points;
         const std::vector<std::optional<std::uint64_t>>& site_cookies = cookies.at(plan.identity);
         for (std::size_t i = 0; i < plan.sites.size(); ++i) {
@@ -178,7 +178,8 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
     libbpf_set_print(keep_libbpf_message);
     state.kernel = read_kernel_features();
     if (settings.mode == AttachMode::kUprobeMulti && !state.kernel.uprobe_multi) {
-        throw Failure(ExitCode::kKernel, fmt::format("kernel {} has no usable uprobe_multi links", state.kernel.release),
+        throw Failure(ExitCode::kKernel,
+                      fmt::format("kernel {} has no usable uprobe_multi links", state.kernel.release),
                       "use --attach=auto or --attach=perf_event");
     }
     state.mode = settings.mode != AttachMode::kAuto ? settings.mode
@@ -205,8 +206,8 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
 
     const std::size_t counters_bytes =
         sizeof(hostrange_site_counters) * static_cast<std::size_t>(settings.max_sites) * state.cpu_count;
-    state.counters_memory = std::make_unique<Mapping>(bpf_map__fd(skeleton.maps.site_counters),
-                                                      whole_pages(counters_bytes), PROT_READ);
+    state.counters_memory =
+        std::make_unique<Mapping>(bpf_map__fd(skeleton.maps.site_counters), whole_pages(counters_bytes), PROT_READ);
     state.stopped_memory =
         std::make_unique<Mapping>(bpf_map__fd(skeleton.maps.stopped),
                                   whole_pages(HOSTRANGE_MAX_STOPPED * sizeof(std::uint64_t)), PROT_READ | PROT_WRITE);
@@ -243,9 +244,15 @@ ProbeSession::~ProbeSession() {
     let_all_run();
 }
 
-AttachMode ProbeSession::mode() const { return state_->mode; }
-const KernelFeatures& ProbeSession::kernel() const { return state_->kernel; }
-const std::vector<NumberedSite>& ProbeSession::sites() const { return state_->sites; }
+AttachMode ProbeSession::mode() const {
+    return state_->mode;
+}
+const KernelFeatures& ProbeSession::kernel() const {
+    return state_->kernel;
+}
+const std::vector<NumberedSite>& ProbeSession::sites() const {
+    return state_->sites;
+}
 
 std::size_t ProbeSession::number_sites(const FilePlan& plan) {
     State& state = *state_;
@@ -273,7 +280,9 @@ std::size_t ProbeSession::number_sites(const FilePlan& plan) {
     return first;
 }
 
-void ProbeSession::set_recording(bool on) { state_->skeleton->bss->recording = on ? 1 : 0; }
+void ProbeSession::set_recording(bool on) {
+    state_->skeleton->bss->recording = on ? 1 : 0;
+}
 
 AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
     State& state = *state_;
@@ -282,6 +291,7 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
     std::vector<Link> links;
     int error = 0;
     if (!state.attach_all(plan, process, left_out, links, error)) {
+        if (error == ESRCH) return result;  // the process has ended
         // Some site is refused. Find the functions to do without, one probe at a time, then attach the rest.
         const std::vector<std::optional<std::uint64_t>>& cookies = state.cookies.at(plan.identity);
         for (std::size_t i = 0; i < plan.sites.size(); ++i) {
@@ -294,8 +304,8 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
             left_out.insert(site.function);
             const std::string name =
                 site.function < plan.functions.size() ? plan.functions[site.function].name : "__cxa_begin_catch";
-            result.refused.push_back(fmt::format("{} in {}: the kernel refused the probe at offset {:#x} ({}): {}", name,
-                                                 plan.path, site.file_offset, site.instruction.text,
+            result.refused.push_back(fmt::format("{} in {}: the kernel refused the probe at offset {:#x} ({}): {}",
+                                                 name, plan.path, site.file_offset, site.instruction.text,
                                                  std::strerror(error)));
         }
         if (!state.attach_all(plan, process, left_out, links, error)) {
@@ -325,7 +335,9 @@ bool ProbeSession::attach_library_hook(const std::string& open_path, pid_t proce
     return true;
 }
 
-void ProbeSession::detach(pid_t process) { state_->links.erase(process); }
+void ProbeSession::detach(pid_t process) {
+    state_->links.erase(process);
+}
 
 void ProbeSession::clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans) {
     // Whenever a probe is taken away, the kernel visits every process that maps the file and removes the breakpoints
@@ -394,7 +406,9 @@ void ProbeSession::read_trees(const std::function<void(std::span<const std::byte
     ring_buffer__consume(state_->tree_ring.get());
 }
 
-int ProbeSession::events_descriptor() const { return ring_buffer__epoll_fd(state_->event_ring.get()); }
+int ProbeSession::events_descriptor() const {
+    return ring_buffer__epoll_fd(state_->event_ring.get());
+}
 
 void ProbeSession::read_events(const std::function<void(const hostrange_event&)>& on_event) {
     state_->on_event = on_event;

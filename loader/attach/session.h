@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,8 +10,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-#include <sys/types.h>
 
 #include "bpf/hostrange.h"
 #include "loader/attach/kernel_features.h"
@@ -40,8 +40,8 @@ struct OpenThread {
 };
 
 struct AttachResult {
-    unsigned sites = 0;                 // probes placed
-    std::vector<std::string> refused;   // one line for each function whose probes the kernel refused
+    unsigned sites = 0;                // probes placed
+    std::vector<std::string> refused;  // one line for each function whose probes the kernel refused
 };
 
 // The BPF programs in the kernel, and their probes. Whatever happens to this process, the kernel takes the probes away

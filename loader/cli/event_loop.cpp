@@ -97,7 +97,8 @@ void EventLoop::run(std::optional<double> duration_s) {
                 on_gone(processes[i]);
             }
             signalfd_siginfo signal;
-            while (read(signals_, &signal, sizeof signal) == sizeof signal) on_signal(static_cast<int>(signal.ssi_signo));
+            while (read(signals_, &signal, sizeof signal) == sizeof signal)
+                on_signal(static_cast<int>(signal.ssi_signo));
         }
         if (on_tick) on_tick();
         show_progress();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
-
-#include <sys/types.h>
 
 #include "loader/cli/live_profile.h"
 
@@ -28,9 +28,9 @@ public:
     std::size_t followed() const { return descriptors_.size(); }
 
     std::function<void(const hostrange_event&)> on_event;
-    std::function<void(pid_t)> on_gone;   // a followed process
-    std::function<void(int)> on_signal;   // SIGINT or SIGTERM
-    std::function<void()> on_tick;        // about once a second
+    std::function<void(pid_t)> on_gone;  // a followed process
+    std::function<void(int)> on_signal;  // SIGINT or SIGTERM
+    std::function<void()> on_tick;       // about once a second
 
     // Runs until stop() or the end of the duration.
     void run(std::optional<double> duration_s);

@@ -156,9 +156,8 @@ bool LiveProfile::attach_process(pid_t process, bool for_all) {
     }
     // Exceptions matter only where there are scopes.
     if (!any_ranges) return true;
-    // With every process profiled, the landing is watched only in those that map a target: other people's exceptions stay
-    // cheap.
-    // Trees that run while some of their probes are in place and others are not would have holes.
+    // With every process profiled, the landing is watched only in those that map a target: other people's exceptions
+    // stay cheap. Trees that run while some of their probes are in place and others are not would have holes.
     const bool adds_ranges = std::any_of(planned.begin(), planned.end(), [&](const PlannedFile* file) {
         return file->ranges && !is_attached(*file, owner);
     });

@@ -4,25 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+
+#include "loader/probes/edit_distance.h"
 
 namespace hostrange {
 namespace {
-
-std::size_t edit_distance(const std::string& one, const std::string& other) {
-    std::vector<std::size_t> row(other.size() + 1);
-    std::iota(row.begin(), row.end(), 0);
-    for (std::size_t i = 0; i < one.size(); ++i) {
-        std::size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (std::size_t j = 0; j < other.size(); ++j) {
-            const std::size_t replace = diagonal + (one[i] == other[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
-        }
-    }
-    return row.back();
-}
 
 std::string fixed_part(const std::string& pattern) {
     std::string text;
@@ -66,11 +52,11 @@ Failure nothing_found(const ProbeMap& map, const std::string& whom, const std::v
                                                      : "no function matches");
     }
     if (!mapped.empty()) {
-        return Failure(ExitCode::kNothingToProbe,
-                       fmt::format("{} maps files of the probe map, but none of their functions can be probed: {}",
-                                   whom, mapped),
-                       stripped ? "use a library with its symbol table (not stripped), or a probe map for what it exports"
-                                : fmt::format("compare the patterns in {} with `nm -C FILE`", map.path));
+        return Failure(
+            ExitCode::kNothingToProbe,
+            fmt::format("{} maps files of the probe map, but none of their functions can be probed: {}", whom, mapped),
+            stripped ? "use a library with its symbol table (not stripped), or a probe map for what it exports"
+                     : fmt::format("compare the patterns in {} with `nm -C FILE`", map.path));
     }
     std::vector<std::string> patterns;
     for (const TargetDefinition& target : map.targets) {

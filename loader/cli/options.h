@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <sys/types.h>
 
 #include "loader/attach/kernel_features.h"
 #include "loader/probes/probe_map.h"
@@ -16,13 +16,13 @@ namespace hostrange {
 
 // What the command line said.
 struct ProfileOptions {
-    std::vector<pid_t> processes;            // --pid
-    bool all_processes = false;              // --all
-    std::vector<std::string> command;        // run -- COMMAND
-    std::optional<double> duration_s;        // --duration
-    std::string probe_map;                   // --probe-map; empty: the default one
-    std::string output;                      // --output; empty: table only; "-": JSON lines on stdout, no table
-    Fields fields = Fields::kUpstream;       // --fields
+    std::vector<pid_t> processes;       // --pid
+    bool all_processes = false;         // --all
+    std::vector<std::string> command;   // run -- COMMAND
+    std::optional<double> duration_s;   // --duration
+    std::string probe_map;              // --probe-map; empty: the default one
+    std::string output;                 // --output; empty: table only; "-": JSON lines on stdout, no table
+    Fields fields = Fields::kUpstream;  // --fields
     ReturnProbes return_probes = ReturnProbes::kAuto;
     AttachMode attach = AttachMode::kAuto;
     std::size_t ring_bytes = 8u << 20;

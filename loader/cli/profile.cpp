@@ -31,8 +31,8 @@ void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
     const std::optional<ProcessDescription> description = describe_process(process);
     if (!description) throw no_such_process(process);
     if (description->kernel_thread_or_zombie) {
-        throw Failure(ExitCode::kNoProcess, fmt::format("process {} has no program: it is a kernel thread or has ended",
-                                                        process),
+        throw Failure(ExitCode::kNoProcess,
+                      fmt::format("process {} has no program: it is a kernel thread or has ended", process),
                       "name a running program");
     }
     if (!loop.follow(process)) throw no_such_process(process);
@@ -40,14 +40,15 @@ void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
     if (profile.attach_process(process)) return;
     const int error = errno;
     if (error == EACCES || error == EPERM) {
-        throw Failure(ExitCode::kPermission,
-                      fmt::format("the memory map of {}, of user {}, cannot be opened", name_of(process),
-                                  description->user),
-                      "run it with sudo, or with CAP_SYS_PTRACE too");
+        throw Failure(
+            ExitCode::kPermission,
+            fmt::format("the memory map of {}, of user {}, cannot be opened", name_of(process), description->user),
+            "run it with sudo, or with CAP_SYS_PTRACE too");
     }
     if (error == ENOENT || error == ESRCH) throw no_such_process(process);
-    throw Failure(ExitCode::kInternal, fmt::format("reading the memory map of {}: {}", name_of(process),
-                                                   std::strerror(error)), "is /proc mounted?");
+    throw Failure(ExitCode::kInternal,
+                  fmt::format("reading the memory map of {}: {}", name_of(process), std::strerror(error)),
+                  "is /proc mounted?");
 }
 
 void say_ready(const LiveProfile& profile, const std::string& whom, const ProfileOptions& options) {

@@ -132,12 +132,14 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     const hostrange_session_counters session = session_->session_counters();
     const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
     if (total.lost) {
-        warn(fmt::format("{} lost, the ring buffer being full: their totals are exact, their rows are not; use a larger "
-                         "--ring-size", counted(total.lost, "scope was", "scopes were")));
+        warn(
+            fmt::format("{} lost, the ring buffer being full: their totals are exact, their rows are not; use a larger "
+                        "--ring-size",
+                        counted(total.lost, "scope was", "scopes were")));
     }
     if (losses.broken_trees) {
-        warn(fmt::format("{} dropped, a part of it being lost ({})", counted(losses.broken_trees, "call tree was",
-                                                                            "call trees were"),
+        warn(fmt::format("{} dropped, a part of it being lost ({})",
+                         counted(losses.broken_trees, "call tree was", "call trees were"),
                          counted(losses.broken_tree_scopes, "scope of it had arrived", "scopes of them had arrived")));
     }
     if (losses.malformed_records) {
@@ -155,10 +157,11 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         warn(fmt::format("{} that had begun before the probes were there, or whose stack was not told apart",
                          counted(total.orphans, "exit ended no scope: of a call", "exits ended no scope: of calls")));
     }
-    if (open_total) warn(fmt::format("{} still open at the end and not measured", counted(open_total, "scope was",
-                                                                                         "scopes were")));
-    if (session.no_state) warn(fmt::format("{} without memory for its thread's stack of scopes",
-                                           counted(session.no_state, "hit found the kernel", "hits found the kernel")));
+    if (open_total)
+        warn(fmt::format("{} still open at the end and not measured", counted(open_total, "scope was", "scopes were")));
+    if (session.no_state)
+        warn(fmt::format("{} without memory for its thread's stack of scopes",
+                         counted(session.no_state, "hit found the kernel", "hits found the kernel")));
     if (session.lost_events) {
         warn(fmt::format("{} lost: some processes or libraries may not have been profiled",
                          counted(session.lost_events, "process event was", "process events were")));

@@ -15,10 +15,10 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 #include "loader/failure.h"
+#include "loader/probes/edit_distance.h"
 
 namespace hostrange {
 namespace {
@@ -35,20 +35,6 @@ const std::string kManual = "docs/probe-map.md describes the format";
 
 bool contains(const Names& names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// How many letters have to be put in, taken out or replaced to turn one into the other.
-std::size_t edit_distance(std::string_view one, std::string_view other) {
-    std::vector<std::size_t> row(other.size() + 1);
-    std::iota(row.begin(), row.end(), 0);
-    for (std::size_t i = 0; i < one.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i + 1);
-        for (std::size_t j = 0; j < other.size(); ++j) {
-            const std::size_t best = std::min({row[j + 1] + 1, row[j] + 1, diagonal + (one[i] == other[j] ? 0 : 1)});
-            diagonal = std::exchange(row[j + 1], best);
-        }
-    }
-    return row.back();
 }
 
 // " (did you mean 'name'?)" if one of the names is close, else nothing.

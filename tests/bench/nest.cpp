@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program that is probed by the overhead benchmark: one outer scope with three middle ones with two inner ones each,
-// ten scopes an iteration, that do next to nothing. Compiled with an exact five-byte nop at each function's entry.
+// The program that is probed by the overhead benchmark: one outer scope with three middle ones with two inner ones
+// each, ten scopes an iteration, that do next to nothing. Compiled with an exact five-byte nop at each function's
+// entry.
 //
 // Reads commands, one a line: "run N" does N iterations and prints the nanoseconds they took; "pace RATE SECONDS" tries
 // to do RATE scopes a second for that long and prints the scopes done and the nanoseconds taken.
@@ -14,7 +15,9 @@ namespace nest {
 volatile unsigned sink;
 constexpr int kScopesPerIteration = 10;
 
-__attribute__((noipa)) void inner(unsigned value) { sink = sink + value; }
+__attribute__((noipa)) void inner(unsigned value) {
+    sink = sink + value;
+}
 
 __attribute__((noipa)) void middle(unsigned value) {
     inner(value);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a probed scope costs: the same target unprobed, with empty BPF programs at the same sites, with hostrange-bpf, and
-// with a bpftrace script, in shuffled turns of one run. Prints medians per scope and ratios; --json FILE keeps them.
+// What a probed scope costs: the same target unprobed, with empty BPF programs at the same sites, with hostrange-bpf,
+// and with a bpftrace script, in shuffled turns of one run. Prints medians per scope and ratios; --json FILE keeps
+// them.
 #include <bpf/libbpf.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -251,8 +252,8 @@ int run_benchmark(const std::string& json_path) {
     const double over_uretprobe = difference("hostrange-bpf, uretprobe", "empty programs, uretprobe");
     const double over_ret = difference("hostrange-bpf, ret", "empty programs, ret");
     const double ratio = median(results["hostrange-bpf, uretprobe"]) / median(results["bpftrace script, uretprobe"]);
-    fmt::print("\nhostrange-bpf over empty programs: {:.0f} ns per scope (uretprobe), {:.0f} ns (ret)\n", over_uretprobe,
-               over_ret);
+    fmt::print("\nhostrange-bpf over empty programs: {:.0f} ns per scope (uretprobe), {:.0f} ns (ret)\n",
+               over_uretprobe, over_ret);
     fmt::print("hostrange-bpf / bpftrace script, both uretprobe: {:.2f}\n", ratio);
     json["over_empty_ns"] = {{"uretprobe", over_uretprobe}, {"ret", over_ret}};
     json["hostrange_to_bpftrace"] = ratio;
@@ -260,7 +261,8 @@ int run_benchmark(const std::string& json_path) {
     // The loader at a steady rate.
     constexpr double kRate = 300000, kSeconds = 8;
     Program loader({profiler, "--pid", pid, "--probe-map", map_path, "--return-probes=uretprobe", "--output",
-                    json_path.empty() ? "/dev/null" : json_path + ".pace.jsonl"}, 2);
+                    json_path.empty() ? "/dev/null" : json_path + ".pace.jsonl"},
+                   2);
     loader.wait_for("profiling");
     const double cpu_before = cost_of(loader.process()).cpu_s;
     unsigned long long scopes = 0, took_ns = 0;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Known numbers of calls, from one thread and from many; both ways of attaching, both ways of seeing ends.
-#include "tests/bpf/harness.h"
-
 #include <csignal>
+
+#include "tests/bpf/harness.h"
 
 namespace hostrange::test {
 namespace {
 
-// What every row of nested ranges must satisfy, since the sums are exact: parents last at least as long as their children.
+// What every row of nested ranges must satisfy, since the sums are exact: parents last at least as long as their
+// children.
 void expect_parents_last_longer(const Report& report) {
     double outer = 0, middle = 0, inner = 0;
     for (const nlohmann::json& row : report.rows) {
@@ -30,7 +31,9 @@ struct Way {
     std::vector<std::string> options;
 };
 
-std::ostream& operator<<(std::ostream& stream, const Way& way) { return stream << way.name; }
+std::ostream& operator<<(std::ostream& stream, const Way& way) {
+    return stream << way.name;
+}
 
 class Counts : public testing::TestWithParam<Way> {};
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What bad input gets: a one-line cause, a hint, an exit code of its own, and nothing left behind.
-#include "tests/bpf/harness.h"
-
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+
+#include "tests/bpf/harness.h"
 
 namespace hostrange::test {
 namespace {
@@ -36,7 +36,9 @@ void expect_failure(const Outcome& outcome, int status, const std::string& cause
     EXPECT_NE(outcome.message.find("hint: "), std::string::npos) << outcome.message;
 }
 
-std::string own_pid() { return std::to_string(getpid()); }
+std::string own_pid() {
+    return std::to_string(getpid());
+}
 
 TEST(Errors, Usage) {
     expect_failure(run_profiler({}), 64, "nothing to profile");
@@ -54,7 +56,8 @@ TEST(Errors, ProbeMap) {
     const std::string map = scratch_file("map.toml");
     std::ofstream(map) << "version = 1\n[targets.t]\nfiles = [\"x\"]\n[[ranges]]\nname = \"a\"\ntarget = \"t\"\n"
                           "functions = ['(']\n";
-    expect_failure(run_profiler({"--pid", own_pid(), "--probe-map", map}), 78, map + ":7:14: key 'ranges[0].functions[0]'");
+    expect_failure(run_profiler({"--pid", own_pid(), "--probe-map", map}), 78,
+                   map + ":7:14: key 'ranges[0].functions[0]'");
 }
 
 TEST(Errors, NoSuchProcess) {
@@ -149,9 +152,9 @@ TEST(Errors, TooManySites) {
     REQUIRE_BPF();
     Child target({target_path("hard_case_calls"), "single", "1"});
     target.wait_for_output("ready");
-    expect_failure(run_profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map(),
-                                 "--max-sites", "2"}),
-                   71, "more than 2 sites");
+    expect_failure(
+        run_profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map(), "--max-sites", "2"}),
+        71, "more than 2 sites");
     target.release();
     EXPECT_EQ(target.finish(), 0);
 }

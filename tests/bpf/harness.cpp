@@ -43,7 +43,8 @@ Child::Child(std::vector<std::string> command) : Child(std::move(command), Optio
 
 Child::Child(std::vector<std::string> command, const Options& options) {
     int input[2], output[2], error[2];
-    if (pipe2(input, O_CLOEXEC) || pipe2(output, O_CLOEXEC) || pipe2(error, O_CLOEXEC)) throw std::runtime_error("pipe");
+    if (pipe2(input, O_CLOEXEC) || pipe2(output, O_CLOEXEC) || pipe2(error, O_CLOEXEC))
+        throw std::runtime_error("pipe");
     process_ = fork();
     if (process_ == 0) {
         dup2(input[0], 0);
@@ -113,8 +114,12 @@ std::string Child::wait_for(const std::string& text, std::string& stream, std::s
     }
 }
 
-std::string Child::wait_for_output(const std::string& text) { return wait_for(text, output_, output_seen_); }
-std::string Child::wait_for_error(const std::string& text) { return wait_for(text, error_, error_seen_); }
+std::string Child::wait_for_output(const std::string& text) {
+    return wait_for(text, output_, output_seen_);
+}
+std::string Child::wait_for_error(const std::string& text) {
+    return wait_for(text, error_, error_seen_);
+}
 
 void Child::release() {
     if (input_ < 0) return;
@@ -123,7 +128,9 @@ void Child::release() {
     input_ = -1;
 }
 
-void Child::signal(int number) { kill(process_, number); }
+void Child::signal(int number) {
+    kill(process_, number);
+}
 
 int Child::finish() {
     if (status_) return *status_;
@@ -168,11 +175,19 @@ std::uint64_t Report::lost() const {
     return total;
 }
 
-std::uint64_t Report::orphans() const { return meta.at("totals").at("orphans").get<std::uint64_t>(); }
+std::uint64_t Report::orphans() const {
+    return meta.at("totals").at("orphans").get<std::uint64_t>();
+}
 
-std::string target_path(const std::string& name) { return std::string(HOSTRANGE_HARD_CASES_DIR) + "/" + name; }
-std::string profiler_path() { return HOSTRANGE_PROFILER; }
-std::string hard_cases_map() { return std::string(HOSTRANGE_SOURCE_DIR) + "/tests/targets/hard_cases/probe_map.toml"; }
+std::string target_path(const std::string& name) {
+    return std::string(HOSTRANGE_HARD_CASES_DIR) + "/" + name;
+}
+std::string profiler_path() {
+    return HOSTRANGE_PROFILER;
+}
+std::string hard_cases_map() {
+    return std::string(HOSTRANGE_SOURCE_DIR) + "/tests/targets/hard_cases/probe_map.toml";
+}
 
 std::string scratch_file(const std::string& name) {
     struct Folder {

@@ -4,26 +4,25 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
-#include <sys/types.h>
-#include <unistd.h>
 
 namespace hostrange::test {
 
 // A BPF test needs root and a kernel that takes the programs. Without them it is skipped, or fails if
 // HOSTRANGE_REQUIRE_BPF is set.
-#define REQUIRE_BPF()                                                                  \
-    if (geteuid() != 0) {                                                              \
+#define REQUIRE_BPF()                                                                 \
+    if (geteuid() != 0) {                                                             \
         if (getenv("HOSTRANGE_REQUIRE_BPF")) FAIL() << "BPF tests must run, as root"; \
-        GTEST_SKIP() << "not root";                                                    \
-    }                                                                                  \
+        GTEST_SKIP() << "not root";                                                   \
+    }                                                                                 \
     static_assert(true, "")
 
 // A child process with pipes.
@@ -46,9 +45,9 @@ public:
     std::string wait_for_output(const std::string& text);
     std::string wait_for_error(const std::string& text);
 
-    void release();          // writes a line to its standard input and closes it
+    void release();  // writes a line to its standard input and closes it
     void signal(int number);
-    int finish();            // reads to the end and waits; exit code, or 128 + signal
+    int finish();  // reads to the end and waits; exit code, or 128 + signal
     const std::string& output() const { return output_; }
     const std::string& error() const { return error_; }
 
@@ -79,7 +78,7 @@ struct Report {
     std::uint64_t sum(const std::string& range, const std::string& field = "count",
                       const std::string& metric = "inclusive") const;
     RangeCounters counters(const std::string& range) const;
-    std::uint64_t lost() const;     // everything that the sidecar counts as lost
+    std::uint64_t lost() const;  // everything that the sidecar counts as lost
     std::uint64_t orphans() const;
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands started by the profiler, libraries that come later, children, and the programs that processes turn into.
-#include "tests/bpf/harness.h"
+#include <sys/stat.h>
 
 #include <csignal>
 #include <fstream>
 
-#include <sys/stat.h>
+#include "tests/bpf/harness.h"
 
 namespace hostrange::test {
 namespace {
@@ -48,8 +48,8 @@ TEST(Run, EveryCallOfACommandIsSeen) {
 
 TEST(Run, ThroughAShell) {
     REQUIRE_BPF();
-    const std::string script = target_path("hard_case_calls") + " single 50 && exec " + target_path("hard_case_calls") +
-                               " single 70";
+    const std::string script =
+        target_path("hard_case_calls") + " single 50 && exec " + target_path("hard_case_calls") + " single 70";
     const Report report = run_command({"/bin/sh", "-c", script});
     expect_sound(report);
     EXPECT_EQ(report.sum("outer"), 120u);
@@ -100,9 +100,10 @@ TEST(Run, AsTheInvokingUser) {
     const std::string output = scratch_file("report.jsonl"), written = scratch_file("id");
     std::ofstream(written).close();
     ASSERT_EQ(chmod(written.c_str(), 0666), 0);
-    Child profiler({profiler_path(), "run", "--output", output, "--", "/bin/sh", "-c", "id -u; id -g; id -G; echo $HOME"},
-                   {.environment = {{"SUDO_UID", std::to_string(kNobody)}, {"SUDO_GID", std::to_string(kNobody)}},
-                    .user = std::nullopt});
+    Child profiler(
+        {profiler_path(), "run", "--output", output, "--", "/bin/sh", "-c", "id -u; id -g; id -G; echo $HOME"},
+        {.environment = {{"SUDO_UID", std::to_string(kNobody)}, {"SUDO_GID", std::to_string(kNobody)}},
+         .user = std::nullopt});
     EXPECT_EQ(profiler.finish(), 0) << profiler.error();
     EXPECT_EQ(profiler.output().rfind("65534\n65534\n65534\n/nonexistent\n", 0), 0u) << profiler.output();
     struct stat status {};
