@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs that do nothing: what the kernel alone costs per hit. */
-// clang-format off: libbpf's headers need the kernel's before them
+// libbpf's headers need the kernel's before them.
+// clang-format off
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
 #include <bpf/bpf_helpers.h>
