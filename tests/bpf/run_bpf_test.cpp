@@ -209,6 +209,25 @@ TEST(Killed, TheTargetRunsOnUnprobed) {
     EXPECT_EQ(target.finish(), 0);
 }
 
+// Under `run` the command is stopped now and then. Should the profiler die just then, the guardian lets it run.
+TEST(Killed, ACommandIsNotLeftStopped) {
+    REQUIRE_BPF();
+    const std::vector<std::vector<std::string>> commands = {
+        {target_path("hard_case_plugin"), "repeat", "500", target_path("libplugin.so")},
+        {target_path("hard_case_processes"), "fork_continue", "300", "2"}};
+    for (int i = 0; i < 12; ++i) {
+        std::vector<std::string> command = {profiler_path(), "run", "--probe-map", hard_cases_map(), "--"};
+        command.insert(command.end(), commands[i % 2].begin(), commands[i % 2].end());
+        Child profiler(command, {.environment = {{"TARGET_NO_WAIT", "1"}}, .user = std::nullopt});
+        profiler.wait_for_output("ready");
+        usleep(20000 * i);  // another moment each time; any will do
+        profiler.signal(SIGKILL);
+        // Reads to the end of the command's output, which it would never reach if it were stopped.
+        EXPECT_EQ(profiler.finish(), 128 + SIGKILL);
+        EXPECT_NE(profiler.output().find("done"), std::string::npos) << "round " << i << profiler.output();
+    }
+}
+
 TEST(Killed, ABystanderHasNoBreakpoint) {
     REQUIRE_BPF();
     Child bystander({target_path("hard_case_calls"), "single", "10"});
