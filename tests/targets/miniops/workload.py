@@ -65,6 +65,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--error-every", type=int, default=0, metavar="K", help="after each K-th round, one add that raises ValueError"
     )
+    parser.add_argument(
+        "--clear-every", type=int, default=0, metavar="K", help="after each K-th round, clear the operator cache"
+    )
     parser.add_argument("--wait", action="store_true", help='after "ready", wait for a line on stdin')
     parser.add_argument(
         "--package-dir",
@@ -142,6 +145,8 @@ def work(
                     miniops.add(*NO_TENSORS)
                 except ValueError:
                     worker.errors += 1
+            if arguments.clear_every and rounds % arguments.clear_every == 0:
+                miniops.clear_cache()
     except BaseException as error:
         worker.failure = error
         stop.set()
