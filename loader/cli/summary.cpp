@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 
@@ -78,6 +79,40 @@ Json host_json(const KernelFeatures& kernel) {
 // "1 scope", "2 scopes"
 std::string counted(std::uint64_t count, const char* one, const char* many) {
     return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+// What the profile cannot say: ranges of the map without any function, by reason, and functions that cannot be probed.
+std::vector<std::string> what_is_missing(const ProbeMap& map, const std::vector<const FilePlan*>& plans) {
+    std::vector<bool> placed(map.ranges.size());
+    std::vector<std::string> reasons(map.ranges.size(), "no function matches");
+    unsigned refused = 0;
+    for (const FilePlan* plan : plans) {
+        if (!plan->has_range_sites()) continue;
+        for (const Site& site : plan->sites) {
+            if (site.kind == SiteKind::kEntry) placed[site.range] = true;
+        }
+        for (const Unavailable& one : plan->unavailable) {
+            if (one.symbol.empty()) reasons[one.range] = one.reason;
+            refused += one.symbol.empty() ? 0 : 1;
+        }
+    }
+    std::map<std::string, std::vector<std::string>> ranges_by_reason;
+    for (std::size_t i = 0; i < map.ranges.size(); ++i) {
+        if (!placed[i]) ranges_by_reason[reasons[i]].push_back(map.ranges[i].name);
+    }
+    std::vector<std::string> lines;
+    for (const auto& [reason, ranges] : ranges_by_reason) {
+        constexpr std::size_t kShown = 8;
+        const std::size_t shown = std::min(ranges.size(), kShown);
+        lines.push_back(fmt::format("not seen: {}{}: {}", fmt::join(ranges.begin(), ranges.begin() + shown, ", "),
+                                    shown < ranges.size() ? fmt::format(" and {} more", ranges.size() - shown) : "",
+                                    reason));
+    }
+    if (refused) {
+        lines.push_back(fmt::format("{} cannot be probed; the sidecar (--output) says which and why",
+                                    counted(refused, "function that matches", "functions that match")));
+    }
+    return lines;
 }
 
 }  // namespace
@@ -177,6 +212,9 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     if (unbalanced) {
         warn(fmt::format("{} whose counters do not add up: please report this",
                          counted(unbalanced, "there is a site", "there are sites")));
+    }
+    if (attached_files() > 0) {
+        for (std::string& line : what_is_missing(map_, plans())) warn(std::move(line));
     }
     warn("times are raw: they include what the probes themselves cost");
 
