@@ -26,7 +26,15 @@ struct hostrange_settings {
  */
 #define HOSTRANGE_COOKIE_SITE(cookie) ((__u32)(cookie)&0xffffffu)
 #define HOSTRANGE_COOKIE_RANGE(cookie) ((__u16)((cookie) >> 24))
-/* Bytes: stack pointer at the site + adjustment = stack pointer at the function's entry. */
+/*
+ * Bytes: stack pointer at the site + adjustment = stack pointer at the function's entry + HOSTRANGE_FRAME_LEVELS, less
+ * the level of inlined code. At a function's entry the stack pointer is a multiple of eight; the numbers that lie
+ * between tell apart the scopes that share one frame. Functions have the highest, inlined calls in them every second
+ * one below, and a point-to-point scope is one below the scope around it. So whatever lies deeper has a lower number,
+ * and any function that is called from there a lower one still.
+ */
+#define HOSTRANGE_FRAME_LEVELS 7
+#define HOSTRANGE_INLINED_LEVEL(depth) (2 * (depth)) /* depth 1 to 3 */
 #define HOSTRANGE_COOKIE_STACK_ADJUST(cookie) ((__s16)((cookie) >> 40))
 #define HOSTRANGE_COOKIE_FLAGS(cookie) ((__u8)((cookie) >> 56))
 #define HOSTRANGE_COOKIE(site, range, stack_adjust, flags)                                                             \
@@ -36,10 +44,36 @@ struct hostrange_settings {
 /*
  * Flags of a site. TAIL_JUMP: the function leaves by a jump into another one, which returns in its stead: the scope
  * stays open until an exit at the same stack pointer is seen; on an entry site: the function is nothing but that jump.
- * IGNORED: the program does nothing.
+ * IGNORED: the program does nothing. The others are known to scope_steps only. QUIET: an exit at which there may be no
+ * scope to end. ONLY_TAILED: it ends only a scope that has left by a tail jump. POINT: of a point-to-point range, whose
+ * scopes are matched by range alone. REPEATS: an entry that is passed again while its scope is open.
+ * FRAME_POINTER: the adjustment is to the frame pointer. BY_EXCEPTION: an exit that exceptions lead to.
  */
 #define HOSTRANGE_SITE_TAIL_JUMP 1u
 #define HOSTRANGE_SITE_IGNORED 2u
+#define HOSTRANGE_SITE_QUIET 4u
+#define HOSTRANGE_SITE_ONLY_TAILED 8u
+#define HOSTRANGE_SITE_POINT 16u
+#define HOSTRANGE_SITE_REPEATS 32u
+#define HOSTRANGE_SITE_FRAME_POINTER 64u
+#define HOSTRANGE_SITE_BY_EXCEPTION 128u
+
+/*
+ * What is to be done at one address, where it is more than opening one scope or ending one. The attach cookie of such a
+ * probe is an index into the map `steps_at_sites`; each step has the cookie that the site would have on its own.
+ */
+#define HOSTRANGE_MOST_STEPS 8
+#define HOSTRANGE_ALWAYS 16u /* no condition */
+struct hostrange_step {
+	__u64 cookie;
+	__u32 opens; /* 1: opens a scope, 0: ends one */
+	__u32 condition; /* of a conditional jump, as the instruction encodes it: 0 to 15 */
+};
+struct hostrange_steps {
+	__u32 count;
+	__u32 reserved;
+	struct hostrange_step step[HOSTRANGE_MOST_STEPS];
+};
 
 /*
  * Counters of one site on one CPU; one cache line. They count at the site that opened the scope, but for `orphans`.
@@ -128,12 +162,14 @@ static_assert(sizeof(struct hostrange_scope) == 32);
 static_assert(sizeof(struct hostrange_tree_header) == 56);
 static_assert(sizeof(struct hostrange_session_counters) == 56);
 static_assert(sizeof(struct hostrange_event) == 16);
+static_assert(sizeof(struct hostrange_steps) == 8 + 16 * HOSTRANGE_MOST_STEPS);
 #else
 _Static_assert(sizeof(struct hostrange_site_counters) == 64, "shared layout");
 _Static_assert(sizeof(struct hostrange_scope) == 32, "shared layout");
 _Static_assert(sizeof(struct hostrange_tree_header) == 56, "shared layout");
 _Static_assert(sizeof(struct hostrange_session_counters) == 56, "shared layout");
 _Static_assert(sizeof(struct hostrange_event) == 16, "shared layout");
+_Static_assert(sizeof(struct hostrange_steps) == 8 + 16 * HOSTRANGE_MOST_STEPS, "shared layout");
 #endif
 
 #endif

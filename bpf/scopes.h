@@ -14,12 +14,16 @@
 /* Bits of open_scope.id. */
 #define TAILED 0x80000000u /* the function has left by a tail jump; its callee will return for it */
 #define ON_SIGNAL_STACK 0x40000000u /* opened by a signal handler that runs on the thread's alternate stack */
-#define SCOPE_NUMBER 0x3fffffffu
+#define POINT 0x20000000u /* of a point-to-point range */
+#define SCOPE_NUMBER 0x1fffffffu
 
 /* Range and stack pointer at the function's entry in one word: what an exit is matched by. User addresses have 47 bits.
  */
 #define STACK_POINTER_MASK 0xffffffffffffull
 #define SCOPE_KEY(range, stack_pointer) ((__u64)(range) << 48 | ((stack_pointer)&STACK_POINTER_MASK))
+
+/* Whether two stack pointers, or a key and one, are of the same frame; see HOSTRANGE_FRAME_LEVELS. */
+#define SAME_FRAME(one, other) ((((one) ^ (other)) & STACK_POINTER_MASK & ~(__u64)HOSTRANGE_FRAME_LEVELS) == 0)
 
 struct open_scope {
 	__u64 key;
@@ -248,6 +252,19 @@ struct stack_walk {
 	__u32 dropped; /* some scope has been dropped */
 };
 
+/*
+ * The innermost scope, or the one around it if that is of a point-to-point range, has left by a tail jump: what it has
+ * jumped to runs in its frame.
+ */
+static __always_inline bool has_jumped(struct thread_state *state, __u32 depth)
+{
+	__u32 id = state->open[(depth - 1) & DEPTH_MASK].id;
+
+	if (id & POINT && depth > 1)
+		id = state->open[(depth - 2) & DEPTH_MASK].id;
+	return id & TAILED;
+}
+
 /* Drops the innermost scope if the code that runs now, at walk->stack_pointer, proves that its frame is gone. */
 static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
 {
@@ -269,9 +286,11 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 	stack_pointer = top->key & STACK_POINTER_MASK;
 	if (stack_pointer > walk->stack_pointer)
 		return 1;
-	/* At an entry, a scope at the same stack pointer is alive only if it has just jumped here. If what it jumped to
-	 * had scopes of its own, that are dead now, it is dead too. */
-	if (stack_pointer == walk->stack_pointer && (walk->keep_equal || (top->id & TAILED && !walk->dropped)))
+	if (stack_pointer == walk->stack_pointer && walk->keep_equal)
+		return 1;
+	/* At an entry, a scope of the same frame is alive only if it has just jumped here. If what it jumped to had
+	 * scopes of its own, that are dead now, it is dead too. */
+	if (SAME_FRAME(stack_pointer, walk->stack_pointer) && has_jumped(state, depth) && !walk->dropped)
 		return 1;
 	if (!same_stack(walk->stack_pointer, stack_pointer)) {
 		COUNT(session_counters.other_stack);
@@ -297,9 +316,10 @@ static long end_if_tailed(void *map, __u32 *step, __u32 *value, struct stack_wal
 	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
 		return 1;
 	top = &state->open[(depth - 1) & DEPTH_MASK];
-	if ((top->key & STACK_POINTER_MASK) != walk->stack_pointer || !(top->id & TAILED))
+	if (!SAME_FRAME(top->key, walk->stack_pointer) || !has_jumped(state, depth))
 		return 1;
-	finish_scope(state, depth - 1, walk->now_ns, HOSTRANGE_ENDED_BY_EXIT);
+	finish_scope(state, depth - 1, walk->now_ns,
+	             top->id & POINT ? HOSTRANGE_ENDED_ABANDONED : HOSTRANGE_ENDED_BY_EXIT);
 	state->depth = depth - 1;
 	return 0;
 }
@@ -313,6 +333,25 @@ static long find_scope(void *map, __u32 *step, __u32 *value, struct stack_walk *
 		return 1;
 	index = state->depth - 1 - *step;
 	if (state->open[index & DEPTH_MASK].key != walk->key)
+		return 0;
+	walk->found = index + 1;
+	return 1;
+}
+
+/* The innermost scope of a point-to-point range. With keep_equal, only if no scope of another kind lies in it. */
+static long find_point(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
+{
+	struct thread_state *state = current_state();
+	struct open_scope *scope;
+	__u32 index;
+
+	if (!state || *step >= state->depth)
+		return 1;
+	index = state->depth - 1 - *step;
+	scope = &state->open[index & DEPTH_MASK];
+	if (!(scope->id & POINT))
+		return walk->keep_equal;
+	if (scope->key >> 48 != walk->key >> 48)
 		return 0;
 	walk->found = index + 1;
 	return 1;

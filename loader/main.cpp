@@ -20,6 +20,23 @@ const std::map<std::string, ReturnProbes> kReturnProbes = {
 const std::map<std::string, AttachMode> kAttachModes = {
     {"auto", AttachMode::kAuto}, {"uprobe_multi", AttachMode::kUprobeMulti}, {"perf_event", AttachMode::kPerfEvent}};
 
+// What both a profile and a listing of probes need.
+void add_plan_options(CLI::App& app, ProfileOptions& options) {
+    app.add_option("-m,--probe-map", options.probe_map, "Which functions are which ranges (docs/probe-map.md)")
+        ->type_name("FILE");
+    app.add_option("--return-probes", options.return_probes,
+                   "How ends are seen: auto, ret, uretprobe. uretprobe is cheaper, but aborts a target that throws an "
+                   "exception through a probed function")
+        ->transform(CLI::CheckedTransformer(kReturnProbes, CLI::ignore_case))
+        ->type_name("HOW");
+    app.add_option("--max-sites", options.max_sites, "Most probes over all files (8192)")
+        ->check(CLI::Range(1, 1 << 22))
+        ->type_name("COUNT");
+    app.add_option("--debug-dir", options.debug_directories,
+                   "Look for separate debug files here too, before /usr/lib/debug; repeatable")
+        ->type_name("DIR");
+}
+
 void add_profile_options(CLI::App& app, ProfileOptions& options) {
     app.add_option_function<std::string>(
            "-d,--duration",
@@ -37,13 +54,7 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
     app.add_option("--fields", options.fields, "Fields of the JSON lines: upstream (ten), all")
         ->transform(CLI::CheckedTransformer(kFields, CLI::ignore_case))
         ->type_name("SET");
-    app.add_option("-m,--probe-map", options.probe_map, "Which functions are which ranges (docs/probe-map.md)")
-        ->type_name("FILE");
-    app.add_option("--return-probes", options.return_probes,
-                   "How ends are seen: auto, ret, uretprobe. uretprobe is cheaper, but aborts a target that throws an "
-                   "exception through a probed function")
-        ->transform(CLI::CheckedTransformer(kReturnProbes, CLI::ignore_case))
-        ->type_name("HOW");
+    add_plan_options(app, options);
     app.add_option("--attach", options.attach, "How probes are attached: auto, uprobe_multi, perf_event")
         ->transform(CLI::CheckedTransformer(kAttachModes, CLI::ignore_case))
         ->type_name("HOW");
@@ -67,9 +78,6 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
            },
            "Memory for exact quantiles (512M); beyond it they are within 0.78 %")
         ->type_name("SIZE");
-    app.add_option("--max-sites", options.max_sites, "Most probes over all files (8192)")
-        ->check(CLI::Range(1, 1 << 22))
-        ->type_name("COUNT");
 }
 
 int run_program(int argc, char** argv) {
@@ -92,6 +100,16 @@ int run_program(int argc, char** argv) {
     add_profile_options(*run, options);
     run->footer("Usage: hostrange-bpf run [OPTIONS] -- COMMAND [ARGUMENTS]");
 
+    ProbesOptions asked;
+    CLI::App* probes = app.add_subcommand("probes", "List the probes that a profile would place; place none");
+    probes->add_option("-p,--pid", asked.processes, "In the files that this process maps; repeatable")
+        ->check(CLI::Range(1, 1 << 22))
+        ->type_name("PID");
+    probes->add_option("-f,--file", asked.files, "In these files; needs no privileges")->type_name("ELF");
+    probes->add_option("-r,--range", asked.ranges, "Only of this range; repeatable")->type_name("RANGE");
+    probes->add_flag("--json", asked.json, "As JSON");
+    add_plan_options(*probes, options);
+
     // What stands after -- is the command's, options included.
     char** const separator =
         std::find_if(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--") == 0; });
@@ -101,6 +119,13 @@ int run_program(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         const int status = app.exit(error, std::cout, std::cerr);
         return status == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+    }
+    if (probes->parsed()) {
+        if (asked.processes.empty() == asked.files.empty()) {
+            throw Failure(ExitCode::kUsage, "probes: name either processes or files",
+                          "hostrange-bpf probes --pid PID, or hostrange-bpf probes --file LIBRARY");
+        }
+        return list_probes(options, asked);
     }
     if (run->parsed()) {
         if (options.command.empty()) {

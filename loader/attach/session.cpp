@@ -75,36 +75,52 @@ std::size_t whole_pages(std::size_t size_bytes) {
 constexpr std::uint64_t kIgnored = HOSTRANGE_COOKIE(0, 0, 0, HOSTRANGE_SITE_IGNORED);
 
 // The sites of one file for one program.
-enum class Room { kEntry, kExit, kReturn, kCatch };
+enum class Room { kEntry, kExit, kSteps, kReturn, kReturnSteps, kCatch };
 
-Room room_of(SiteKind kind) {
-    switch (kind) {
+constexpr Room kExitRooms[] = {Room::kExit, Room::kReturn, Room::kReturnSteps, Room::kCatch};
+constexpr Room kEntryRooms[] = {Room::kSteps, Room::kEntry};
+
+// One probe of a plan.
+struct Probe {
+    std::uint64_t file_offset;
+    Room room;
+    std::uint64_t cookie;
+    std::vector<std::uint32_t> functions;  // indices into FilePlan::functions
+};
+
+std::uint32_t flags_of(const Site& site) {
+    std::uint32_t flags = site.continues ? HOSTRANGE_SITE_TAIL_JUMP : 0u;
+    if (site.from_frame_pointer) flags |= HOSTRANGE_SITE_FRAME_POINTER;
+    if (site.by_exception) flags |= HOSTRANGE_SITE_BY_EXCEPTION;
+    switch (site.kind) {
         case SiteKind::kEntry:
-            return Room::kEntry;
-        case SiteKind::kReturn:
-            return Room::kReturn;
-        case SiteKind::kCatch:
-            return Room::kCatch;
+            return site.repeats ? flags | HOSTRANGE_SITE_REPEATS : flags;
+        case SiteKind::kInlinedEntry:
+            return flags | HOSTRANGE_SITE_REPEATS | HOSTRANGE_SITE_QUIET;
+        case SiteKind::kInlinedEnd:
+            return flags | HOSTRANGE_SITE_QUIET;
+        case SiteKind::kCalleeEnd:
+            return flags | HOSTRANGE_SITE_QUIET | HOSTRANGE_SITE_ONLY_TAILED;
+        case SiteKind::kBegin:
+        case SiteKind::kEnd:
+            return flags | HOSTRANGE_SITE_QUIET | HOSTRANGE_SITE_POINT;
         case SiteKind::kRet:
         case SiteKind::kTailJump:
+        case SiteKind::kReturn:
+        case SiteKind::kCatch:
             break;
     }
-    return Room::kExit;
+    return flags;
 }
 
-// Functions that are nothing but a tail jump have their entry and their end at one instruction. One probe does for
-// both, which also spares the question which of two programs would run first.
-std::set<std::uint64_t> lone_tail_jumps(const FilePlan& plan) {
-    std::set<std::uint64_t> entries, jumps;
-    for (const Site& site : plan.sites) {
-        if (site.kind == SiteKind::kEntry) entries.insert(site.file_offset);
-    }
-    for (const Site& site : plan.sites) {
-        if (site.kind == SiteKind::kTailJump && site.continues && entries.count(site.file_offset)) {
-            jumps.insert(site.file_offset);
-        }
-    }
-    return jumps;
+std::uint64_t cookie_of(const Site& site, std::size_t number, std::uint32_t flags) {
+    const int level = HOSTRANGE_FRAME_LEVELS - HOSTRANGE_INLINED_LEVEL(static_cast<int>(site.level));
+    return HOSTRANGE_COOKIE(number, site.range, site.stack_adjust + level, flags);
+}
+
+// What the programs for a single entry or end can do.
+bool is_simple(const Site& site, std::uint32_t flags) {
+    return (flags & ~HOSTRANGE_SITE_TAIL_JUMP) == 0 && !site.condition;
 }
 
 }  // namespace
@@ -123,8 +139,8 @@ struct ProbeSession::State {
     std::uint32_t max_sites = 0;
     int cpu_count = 0;
     std::vector<NumberedSite> sites;
-    // Of each site of a plan that a program is to run at.
-    std::map<FileIdentity, std::vector<std::optional<std::uint64_t>>> cookies;
+    std::map<FileIdentity, std::vector<Probe>> probes;  // by file
+    std::uint32_t step_lists = 0;
     std::function<void(std::span<const std::byte>)> on_record;
     std::function<void(const hostrange_event&)> on_event;
 
@@ -134,6 +150,9 @@ struct ProbeSession::State {
                 return skeleton->progs.scope_entry;
             case Room::kCatch:
                 return skeleton->progs.exception_landing;
+            case Room::kSteps:
+            case Room::kReturnSteps:
+                return skeleton->progs.scope_steps;
             case Room::kExit:
             case Room::kReturn:
                 break;
@@ -141,35 +160,89 @@ struct ProbeSession::State {
         return skeleton->progs.scope_exit;
     }
 
+    static bool is_on_return(Room room) { return room == Room::kReturn || room == Room::kReturnSteps; }
+
     std::vector<Link> attach_room(const FilePlan& plan, Room room, pid_t process,
                                   const std::set<std::uint32_t>& left_out, int& error) const {
         std::vector<ProbePoint> points;
-        const std::vector<std::optional<std::uint64_t>>& site_cookies = cookies.at(plan.identity);
-        for (std::size_t i = 0; i < plan.sites.size(); ++i) {
-            const Site& site = plan.sites[i];
-            if (room_of(site.kind) != room || !site_cookies[i] || left_out.count(site.function)) continue;
-            points.push_back({site.file_offset, *site_cookies[i]});
-        }
+        for (const Probe& probe : probes.at(plan.identity))
+            if (probe.room == room && !is_left_out(probe, left_out))
+                points.push_back({probe.file_offset, probe.cookie});
         error = 0;
         if (points.empty()) return {};
-        return attach_points(program(room), mode, process, plan.open_path, points, room == Room::kReturn, error);
+        return attach_points(program(room), mode, process, plan.open_path, points, is_on_return(room), error);
+    }
+
+    // A probe serves all functions that share its place, so it goes with any of them.
+    static bool is_left_out(const Probe& probe, const std::set<std::uint32_t>& left_out) {
+        return std::any_of(probe.functions.begin(), probe.functions.end(),
+                           [&](std::uint32_t function) { return left_out.count(function) != 0; });
     }
 
     // Ends first: a scope that is opened must have its ends watched.
     bool attach_all(const FilePlan& plan, pid_t process, const std::set<std::uint32_t>& left_out,
                     std::vector<Link>& result, int& error) const {
         result.clear();
-        for (const Room room : {Room::kExit, Room::kReturn, Room::kCatch, Room::kEntry}) {
-            std::vector<Link> attached = attach_room(plan, room, process, left_out, error);
-            if (error) {
-                result.clear();
-                return false;
+        for (const std::span<const Room> rooms :
+             {std::span<const Room>(kExitRooms), std::span<const Room>(kEntryRooms)}) {
+            for (const Room room : rooms) {
+                std::vector<Link> attached = attach_room(plan, room, process, left_out, error);
+                if (error) {
+                    result.clear();
+                    return false;
+                }
+                std::move(attached.begin(), attached.end(), std::back_inserter(result));
             }
-            std::move(attached.begin(), attached.end(), std::back_inserter(result));
         }
         // Destroyed front to back: entries must go first.
         std::reverse(result.begin(), result.end());
         return true;
+    }
+
+    // Makes one probe of the sites that stand at one place. `sites`: indices into plan.sites, in the order in which
+    // they act; `numbers`: by index into plan.sites.
+    Probe make_probe(const FilePlan& plan, const std::vector<std::uint32_t>& sites,
+                     const std::vector<std::uint32_t>& numbers) {
+        const Site& first = plan.sites[sites.front()];
+        Probe probe{first.file_offset, Room::kSteps, 0, {}};
+        for (const std::uint32_t index : sites) probe.functions.push_back(plan.sites[index].function);
+        if (first.kind == SiteKind::kCatch) {
+            probe.room = Room::kCatch;
+            probe.cookie = cookie_of(first, 0, 0);
+            return probe;
+        }
+        std::uint32_t flags = flags_of(first);
+        // A function that is nothing but a tail jump.
+        const bool is_lone_jump = sites.size() == 2 && first.kind == SiteKind::kEntry && is_simple(first, flags) &&
+                                  plan.sites[sites[1]].continues && !plan.sites[sites[1]].condition;
+        if (is_lone_jump) {
+            probe.room = Room::kEntry;
+            probe.cookie = cookie_of(first, numbers[sites.front()], HOSTRANGE_SITE_TAIL_JUMP);
+            return probe;
+        }
+        if (sites.size() == 1 && is_simple(first, flags)) {
+            probe.room = opens_scope(first.kind) ? Room::kEntry : first.on_return ? Room::kReturn : Room::kExit;
+            probe.cookie = cookie_of(first, numbers[sites.front()], flags);
+            return probe;
+        }
+        hostrange_steps list{};
+        const auto ends = std::count_if(sites.begin(), sites.end(), [&](std::uint32_t index) {
+            return site_order(plan.sites[index].kind) == site_order(SiteKind::kRet);
+        });
+        for (const std::uint32_t index : sites) {
+            const Site& site = plan.sites[index];
+            flags = flags_of(site);
+            // Functions of several ranges end here: whose call it is, only the scope tells.
+            if (ends > 1 && !opens_scope(site.kind)) flags |= HOSTRANGE_SITE_QUIET;
+            list.step[list.count++] = {cookie_of(site, numbers[index], flags), opens_scope(site.kind) ? 1u : 0u,
+                                       site.condition.value_or(HOSTRANGE_ALWAYS)};
+        }
+        probe.room = first.on_return ? Room::kReturnSteps : Room::kSteps;
+        probe.cookie = step_lists;
+        const __u32 key = step_lists++;
+        if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.steps_at_sites), &key, &list, BPF_ANY) != 0)
+            fail_to_load("filling a BPF map", errno);
+        return probe;
     }
 };
 
@@ -196,8 +269,9 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
     skeleton.rodata->settings.watch_all = settings.watch_all;
     bpf_map__set_max_entries(skeleton.maps.site_counters, settings.max_sites * state.cpu_count);
     bpf_map__set_max_entries(skeleton.maps.trees, settings.ring_bytes);
+    bpf_map__set_max_entries(skeleton.maps.steps_at_sites, settings.max_sites);
     if (state.mode == AttachMode::kUprobeMulti) {
-        for (bpf_program* program : {skeleton.progs.scope_entry, skeleton.progs.scope_exit,
+        for (bpf_program* program : {skeleton.progs.scope_entry, skeleton.progs.scope_exit, skeleton.progs.scope_steps,
                                      skeleton.progs.exception_landing, skeleton.progs.libraries_mapped}) {
             bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(kTraceUprobeMulti));
         }
@@ -257,26 +331,43 @@ const std::vector<NumberedSite>& ProbeSession::sites() const {
 std::size_t ProbeSession::number_sites(const FilePlan& plan) {
     State& state = *state_;
     const std::size_t first = state.sites.size();
-    if (state.cookies.count(plan.identity)) return first;
-    std::vector<std::optional<std::uint64_t>> cookies(plan.sites.size());
-    const std::set<std::uint64_t> jumps = lone_tail_jumps(plan);
-    for (std::size_t i = 0; i < plan.sites.size(); ++i) {
+    if (state.probes.count(plan.identity)) return first;
+    std::vector<std::uint32_t> numbers(plan.sites.size());
+    // By place: the sites that stand there. A uretprobe at a place fires at another time than a probe there.
+    std::map<std::pair<std::uint64_t, bool>, std::vector<std::uint32_t>> places;
+    for (std::uint32_t i = 0; i < plan.sites.size(); ++i) {
         const Site& site = plan.sites[i];
-        if (site.kind == SiteKind::kCatch) {
-            cookies[i] = 0;
-            continue;
-        }
-        const bool is_lone_jump = site.kind != SiteKind::kReturn && jumps.count(site.file_offset) != 0;
-        if (is_lone_jump && site.kind == SiteKind::kTailJump) continue;
+        places[{site.file_offset, site.on_return}].push_back(i);
+        if (site.kind == SiteKind::kCatch) continue;
         if (state.sites.size() >= state.max_sites) {
             throw Failure(ExitCode::kAttach, fmt::format("more than {} sites (at {})", state.max_sites, plan.path),
                           "make the probe map match fewer functions, or raise --max-sites");
         }
-        cookies[i] = HOSTRANGE_COOKIE(state.sites.size(), site.range, site.stack_adjust,
-                                      site.continues || is_lone_jump ? HOSTRANGE_SITE_TAIL_JUMP : 0u);
-        state.sites.push_back({plan.identity, static_cast<std::uint32_t>(i), site.range, site.kind});
+        numbers[i] = state.sites.size();
+        state.sites.push_back({plan.identity, i, site.range, site.kind});
     }
-    state.cookies.emplace(plan.identity, std::move(cookies));
+    std::vector<Probe>& probes = state.probes[plan.identity];
+    for (auto& [place, sites] : places) {
+        std::stable_sort(sites.begin(), sites.end(), [&](std::uint32_t one, std::uint32_t other) {
+            return site_order(plan.sites[one].kind) < site_order(plan.sites[other].kind);
+        });
+        // An entry that is also the function's end is entered before it is left.
+        const auto entry = std::find_if(sites.begin(), sites.end(), [&](std::uint32_t index) {
+            return plan.sites[index].kind == SiteKind::kEntry;
+        });
+        if (entry != sites.end()) {
+            const Site& opened = plan.sites[*entry];
+            for (const std::uint32_t index : std::vector<std::uint32_t>(sites)) {
+                const Site& end = plan.sites[index];
+                const bool is_own_end =
+                    (end.kind == SiteKind::kRet || end.kind == SiteKind::kTailJump) && end.function == opened.function;
+                if (!is_own_end) continue;
+                sites.erase(std::find(sites.begin(), sites.end(), index));
+                sites.push_back(index);
+            }
+        }
+        probes.push_back(state.make_probe(plan, sites, numbers));
+    }
     return first;
 }
 
@@ -293,30 +384,29 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
     if (!state.attach_all(plan, process, left_out, links, error)) {
         if (error == ESRCH) return result;  // the process has ended
         // Some site is refused. Find the functions to do without, one probe at a time, then attach the rest.
-        const std::vector<std::optional<std::uint64_t>>& cookies = state.cookies.at(plan.identity);
-        for (std::size_t i = 0; i < plan.sites.size(); ++i) {
-            const Site& site = plan.sites[i];
-            if (left_out.count(site.function) || !cookies[i]) continue;
-            const Room room = room_of(site.kind);
-            const std::vector<Link> trial = attach_points(state.program(room), state.mode, process, plan.open_path,
-                                                          {{site.file_offset, kIgnored}}, room == Room::kReturn, error);
+        for (const Probe& probe : state.probes.at(plan.identity)) {
+            if (State::is_left_out(probe, left_out)) continue;
+            const std::vector<Link> trial =
+                attach_points(state.skeleton->progs.scope_exit, state.mode, process, plan.open_path,
+                              {{probe.file_offset, kIgnored}}, State::is_on_return(probe.room), error);
             if (!trial.empty()) continue;
-            left_out.insert(site.function);
-            const std::string name =
-                site.function < plan.functions.size() ? plan.functions[site.function].name : "__cxa_begin_catch";
-            result.refused.push_back(fmt::format("{} in {}: the kernel refused the probe at offset {:#x} ({}): {}",
-                                                 name, plan.path, site.file_offset, site.instruction.text,
-                                                 std::strerror(error)));
+            left_out.insert(probe.functions.begin(), probe.functions.end());
+            for (const std::uint32_t function : probe.functions) {
+                const auto site = std::find_if(plan.sites.begin(), plan.sites.end(), [&](const Site& one) {
+                    return one.file_offset == probe.file_offset && one.function == function;
+                });
+                result.refused.push_back(fmt::format("{} in {}: the kernel refused the probe at offset {:#x} ({}): {}",
+                                                     plan.functions[function].name, plan.path, probe.file_offset,
+                                                     site->instruction.text, std::strerror(error)));
+            }
         }
         if (!state.attach_all(plan, process, left_out, links, error)) {
             result.refused.push_back(fmt::format("{}: {}", plan.path, std::strerror(error)));
             return result;
         }
     }
-    const std::vector<std::optional<std::uint64_t>>& cookies = state.cookies.at(plan.identity);
-    for (std::size_t i = 0; i < plan.sites.size(); ++i) {
-        result.sites += cookies[i] && !left_out.count(plan.sites[i].function) ? 1 : 0;
-    }
+    for (const Probe& probe : state.probes.at(plan.identity))
+        result.sites += State::is_left_out(probe, left_out) ? 0 : 1;
     std::vector<Link>& kept = state.links[process];
     std::move(links.begin(), links.end(), std::back_inserter(kept));
     return result;

@@ -25,11 +25,13 @@ constexpr std::chrono::milliseconds kGrace(50);
 std::vector<RangeTraits> range_traits(const ProbeMap& map) {
     std::vector<RangeTraits> traits;
     for (const RangeDefinition& range : map.ranges) {
-        RangeTraits one{.name = range.name, .cold = range.cold, .not_inside = {}};
-        for (const std::string& other : range.not_inside) {
-            for (std::size_t i = 0; i < map.ranges.size(); ++i) {
-                if (map.ranges[i].name == other) one.not_inside.push_back(i);
-            }
+        RangeTraits one{.name = range.name, .cold = range.cold, .not_inside = {}, .inside = {}};
+        for (std::size_t i = 0; i < map.ranges.size(); ++i) {
+            const auto names = [&](const std::vector<std::string>& condition) {
+                return std::find(condition.begin(), condition.end(), map.ranges[i].name) != condition.end();
+            };
+            if (names(range.not_inside)) one.not_inside.push_back(i);
+            if (names(range.inside)) one.inside.push_back(i);
         }
         traits.push_back(std::move(one));
     }
@@ -50,6 +52,22 @@ SiteTraits site_traits(const FilePlan& plan, const Site& site) {
 }
 
 }  // namespace
+
+PlanSettings plan_settings(const ProfileOptions& options) {
+    PlanSettings settings;
+    settings.return_probes = options.return_probes;
+    settings.kernel = running_kernel_nops();
+    settings.max_sites = options.max_sites;
+    settings.debug_files.directories = options.debug_directories;
+    return settings;
+}
+
+void throw_too_many(const FilePlan& plan) {
+    throw Failure(
+        ExitCode::kAttach, fmt::format("{}: {}", plan.path, plan.problem),
+        "make the patterns of the probe map narrower (`hostrange-bpf probes` lists what they match), or raise "
+        "the limit");
+}
 
 LiveProfile::LiveProfile(const ProfileOptions& options) : options_(options) {
     map_ = load_probe_map(options.probe_map.empty() ? default_probe_map() : options.probe_map);
@@ -79,14 +97,18 @@ LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
     auto planned = std::make_unique<PlannedFile>();
     const bool is_target = !targets_of_file(map_, file.base_name).empty();
     if (is_target) {
-        planned->plan = plan_file(map_, file, {.return_probes = options_.return_probes});
+        planned->plan = plan_file(map_, file, plan_settings(options_));
         planned->ranges = planned->plan.has_range_sites();
+        if (planned->plan.too_many_functions) throw_too_many(planned->plan);
+        for (const std::string& warning : planned->plan.warnings) {
+            warnings_.push_back(fmt::format("{}: {}", file.path, warning));
+        }
         if (!planned->plan.problem.empty()) {
             warnings_.push_back(fmt::format("{}: {}", file.path, planned->plan.problem));
         }
     }
     // Where exceptions land: in libstdc++ or libc++abi, or in whatever was linked with one of them statically.
-    FilePlan landing = plan_exception_landing(file);
+    FilePlan landing = plan_exception_landing(file, running_kernel_nops());
     if (is_target) {
         for (Site& site : landing.sites) {
             site.function = planned->plan.functions.size();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "loader/attach/kernel_features.h"
+#include "loader/probes/plan.h"
 #include "loader/probes/probe_map.h"
 #include "loader/report/report.h"
 
@@ -28,11 +29,29 @@ struct ProfileOptions {
     std::size_t ring_bytes = 8u << 20;
     std::size_t sample_memory_bytes = 512u << 20;
     std::uint32_t max_sites = 8192;
+    std::vector<std::string> debug_directories;  // --debug-dir
 };
+
+// What `probes` was asked.
+struct ProbesOptions {
+    std::vector<pid_t> processes;     // --pid
+    std::vector<std::string> files;   // --file
+    std::vector<std::string> ranges;  // --range; empty: all
+    bool json = false;
+};
+
+// How files are planned.
+PlanSettings plan_settings(const ProfileOptions& options);
 
 // Each of them profiles, writes the report, and gives the exit status. They throw Failure.
 int profile_processes(const ProfileOptions& options);  // --pid, --all
 int profile_command(const ProfileOptions& options);    // run; the status is the command's
+
+// Lists what a profile would place, and places nothing. Throws Failure.
+int list_probes(const ProfileOptions& options, const ProbesOptions& asked);
+
+// The plan matches more functions than --max-sites allows. Throws Failure.
+[[noreturn]] void throw_too_many(const FilePlan& plan);
 
 // Whether a sidecar is written beside this output: not beside a device or a pipe.
 bool has_sidecar(const std::string& output);

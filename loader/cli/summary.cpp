@@ -10,39 +10,12 @@
 
 #include "loader/cli/invoking_user.h"
 #include "loader/cli/live_profile.h"
+#include "loader/cli/plan_names.h"
 
 namespace hostrange {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-const char* site_kind_name(SiteKind kind) {
-    switch (kind) {
-        case SiteKind::kEntry:
-            return "entry";
-        case SiteKind::kRet:
-            return "ret";
-        case SiteKind::kTailJump:
-            return "tail_jump";
-        case SiteKind::kReturn:
-            return "uretprobe";
-        case SiteKind::kCatch:
-            break;
-    }
-    return "exception_landing";
-}
-
-const char* instruction_class_name(InstructionClass instruction_class) {
-    switch (instruction_class) {
-        case InstructionClass::kOptimisedNop:
-            return "optimised_nop";
-        case InstructionClass::kEmulated:
-            return "emulated";
-        case InstructionClass::kSingleStep:
-            break;
-    }
-    return "single_step";
-}
 
 Json counters_json(const hostrange_site_counters& counters, std::uint64_t open) {
     return {{"entries", counters.entries},
@@ -81,25 +54,42 @@ std::string counted(std::uint64_t count, const char* one, const char* many) {
     return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
-// What the profile cannot say: ranges of the map without any function, by reason, and functions that cannot be probed.
-std::vector<std::string> what_is_missing(const ProbeMap& map, const std::vector<const FilePlan*>& plans) {
-    std::vector<bool> placed(map.ranges.size());
-    std::vector<std::string> reasons(map.ranges.size(), "no function matches");
-    unsigned refused = 0;
+struct MissingRange {
+    std::string name, reason;
+};
+
+// Ranges of the map of which nothing can be seen in these files.
+std::vector<MissingRange> missing_ranges(const ProbeMap& map, const std::vector<const FilePlan*>& plans) {
+    std::vector<bool> begins(map.ranges.size()), ends(map.ranges.size());
+    std::vector<std::string> reasons(map.ranges.size());
     for (const FilePlan* plan : plans) {
-        if (!plan->has_range_sites()) continue;
         for (const Site& site : plan->sites) {
-            if (site.kind == SiteKind::kEntry) placed[site.range] = true;
+            if (opens_scope(site.kind)) begins[site.range] = true;
+            if (site.kind == SiteKind::kEnd) ends[site.range] = true;
         }
+        // A function that matches but cannot be probed says more than that a file has none.
         for (const Unavailable& one : plan->unavailable) {
-            if (one.symbol.empty()) reasons[one.range] = one.reason;
-            refused += one.symbol.empty() ? 0 : 1;
+            std::string& reason = reasons[one.range];
+            if (!one.symbol.empty()) reason = fmt::format("{}: {}", one.symbol, one.reason);
         }
     }
-    std::map<std::string, std::vector<std::string>> ranges_by_reason;
+    std::vector<MissingRange> missing;
     for (std::size_t i = 0; i < map.ranges.size(); ++i) {
-        if (!placed[i]) ranges_by_reason[reasons[i]].push_back(map.ranges[i].name);
+        const bool is_point_to_point = map.ranges[i].is_point_to_point();
+        if (begins[i] && (!is_point_to_point || ends[i])) continue;
+        const char* nothing = !is_point_to_point ? "no function matches"
+                              : begins[i]        ? "no point where it ends matches"
+                                                 : "no point where it begins matches";
+        missing.push_back({map.ranges[i].name, reasons[i].empty() ? nothing : reasons[i]});
     }
+    return missing;
+}
+
+// The same for the reader, and functions that cannot be probed.
+std::vector<std::string> what_is_missing(const std::vector<MissingRange>& missing,
+                                         const std::vector<const FilePlan*>& plans) {
+    std::map<std::string, std::vector<std::string>> ranges_by_reason;
+    for (const MissingRange& range : missing) ranges_by_reason[range.reason].push_back(range.name);
     std::vector<std::string> lines;
     for (const auto& [reason, ranges] : ranges_by_reason) {
         constexpr std::size_t kShown = 8;
@@ -108,8 +98,11 @@ std::vector<std::string> what_is_missing(const ProbeMap& map, const std::vector<
                                     shown < ranges.size() ? fmt::format(" and {} more", ranges.size() - shown) : "",
                                     reason));
     }
+    std::uint64_t refused = 0;
+    for (const FilePlan* plan : plans)
+        for (const Unavailable& one : plan->unavailable) refused += one.symbol.empty() ? 0 : 1;
     if (refused) {
-        lines.push_back(fmt::format("{} cannot be probed; the sidecar (--output) says which and why",
+        lines.push_back(fmt::format("{} cannot be probed; `hostrange-bpf probes` and the sidecar say which and why",
                                     counted(refused, "function that matches", "functions that match")));
     }
     return lines;
@@ -154,7 +147,7 @@ SessionSummary LiveProfile::summarize(double duration_s) {
                       {"file_offset", site.file_offset},
                       {"instruction", site.instruction.text},
                       {"class", instruction_class_name(site.instruction.instruction_class)}};
-        if (site.kind == SiteKind::kEntry) {
+        if (opens_scope(sites[i].kind)) {
             entry["labels"] = plan.functions[site.function].labels;
             entry["counters"] = counters_json(counters, open);
         } else {
@@ -163,6 +156,7 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         sites_by_file[sites[i].file].push_back(std::move(entry));
     }
 
+    const std::vector<MissingRange> missing = missing_ranges(map_, plans());
     const AssemblyLosses& losses = assembler_.losses();
     const hostrange_session_counters session = session_->session_counters();
     const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
@@ -214,7 +208,7 @@ SessionSummary LiveProfile::summarize(double duration_s) {
                          counted(unbalanced, "there is a site", "there are sites")));
     }
     if (attached_files() > 0) {
-        for (std::string& line : what_is_missing(map_, plans())) warn(std::move(line));
+        for (std::string& line : what_is_missing(missing, plans())) warn(std::move(line));
     }
     warn("times are raw: they include what the probes themselves cost");
 
@@ -223,22 +217,29 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         const FilePlan& plan = file->plan;
         Json unavailable = Json::array();
         for (const Unavailable& one : plan.unavailable) {
+            if (one.symbol.empty()) continue;
             unavailable.push_back(
                 {{"range", map_.ranges[one.range].name}, {"symbol", one.symbol}, {"reason", one.reason}});
         }
         Json functions = Json::array();
         for (const PlannedFunction& function : plan.functions) {
             functions.push_back({{"range", map_.ranges[function.range].name},
+                                 {"kind", placement_name(function.kind)},
                                  {"name", function.name},
                                  {"symbol", function.symbol},
                                  {"other_symbols", function.other_symbols},
+                                 {"container", function.container},
                                  {"labels", function.labels},
+                                 {"ends", function.ends},
                                  {"note", function.note}});
         }
         const auto numbered = sites_by_file.find(plan.identity);
         files.push_back({{"path", plan.path},
                          {"build_id", plan.build_id},
                          {"stripped", plan.stripped},
+                         {"debug_info", plan.debug_info},
+                         {"debug_file", plan.debug_file},
+                         {"inlined", inlined_json(map_, plan)},
                          {"problem", plan.problem},
                          {"probes", file->sites},
                          {"functions", std::move(functions)},
@@ -256,6 +257,8 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     for (const OpenThread& thread : open_threads_) {
         open_threads.push_back({{"pid", thread.process_id}, {"thread", thread.thread_id}, {"sites", thread.sites}});
     }
+    Json not_seen = Json::array();
+    for (const MissingRange& range : missing) not_seen.push_back({{"range", range.name}, {"reason", range.reason}});
     const CollectionTotals& collected = collector_->totals();
     summary.meta = {
         {"tool", "hostrange-bpf"},
@@ -293,6 +296,7 @@ SessionSummary LiveProfile::summarize(double duration_s) {
           {"stack_unknown", session.stack_unknown},
           {"out_of_order", session.out_of_order}}},
         {"unbalanced_sites", unbalanced},
+        {"not_seen", std::move(not_seen)},
         {"sample_memory",
          {{"limit_bytes", collector_->budget().limit_bytes},
           {"used_bytes", collector_->budget().used_bytes},

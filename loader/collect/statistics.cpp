@@ -194,12 +194,17 @@ std::uint32_t Collector::Contents::find_node(std::uint32_t id) const {
 }
 
 bool Collector::Contents::is_excluded(std::uint32_t range, std::uint32_t parent) const {
-    const std::vector<std::uint32_t>& forbidden = ranges[range].not_inside;
-    if (forbidden.empty()) return false;
+    const std::vector<std::uint32_t>&forbidden = ranges[range].not_inside, &wanted = ranges[range].inside;
+    if (forbidden.empty() && wanted.empty()) return false;
+    const auto has = [](const std::vector<std::uint32_t>& some, std::uint32_t one) {
+        return std::find(some.begin(), some.end(), one) != some.end();
+    };
+    bool is_inside = wanted.empty();
     for (; parent != kNone; parent = nodes[parent].parent) {
-        if (std::find(forbidden.begin(), forbidden.end(), nodes[parent].range) != forbidden.end()) return true;
+        if (has(forbidden, nodes[parent].range)) return true;
+        is_inside = is_inside || has(wanted, nodes[parent].range);
     }
-    return false;
+    return !is_inside;
 }
 
 // Decides for each node whether it stays, what encloses it and what its labels are; gives the phase of the tree.

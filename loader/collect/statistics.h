@@ -17,8 +17,9 @@ namespace hostrange {
 // What the collector must know of a range.
 struct RangeTraits {
     std::string name;
-    bool cold = false;                      // its presence makes a tree cold
-    std::vector<std::uint32_t> not_inside;  // range numbers
+    bool cold = false;                       // its presence makes a tree cold
+    std::vector<std::uint32_t> not_inside;   // range numbers: none of them may be around a scope
+    std::vector<std::uint32_t> inside = {};  // range numbers: one of them must be around it; empty: no condition
 };
 
 // What the collector must know of an entry site.

@@ -101,7 +101,9 @@ struct ElfFile::Contents {
     Descriptor file;
     std::unique_ptr<Elf, EndElf> elf;
     std::uint64_t file_size = 0;
-    std::vector<Segment> segments;
+    std::vector<Segment> segments;       // executable
+    std::vector<Segment> data_segments;  // the others
+    std::optional<std::uint64_t> frame_table;
     std::string build_id;
     std::string interpreter;
     Elf_Scn* symbol_table = nullptr;
@@ -122,6 +124,7 @@ struct ElfFile::Contents {
     std::string_view string_at(std::size_t string_section, std::size_t offset) const;
     std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t size) const;
     const Segment* segment_of(std::uint64_t address) const;
+    const Segment* any_segment_of(std::uint64_t address) const;
 };
 
 // Empty if the bytes are not all there.
@@ -140,6 +143,13 @@ std::vector<std::uint8_t> ElfFile::Contents::bytes(std::uint64_t offset, std::ui
 
 const Segment* ElfFile::Contents::segment_of(std::uint64_t address) const {
     for (const Segment& segment : segments)
+        if (address >= segment.address && address - segment.address < segment.size) return &segment;
+    return nullptr;
+}
+
+const Segment* ElfFile::Contents::any_segment_of(std::uint64_t address) const {
+    if (const Segment* executable = segment_of(address)) return executable;
+    for (const Segment& segment : data_segments)
         if (address >= segment.address && address - segment.address < segment.size) return &segment;
     return nullptr;
 }
@@ -199,10 +209,11 @@ std::string ElfFile::Contents::read_segments() {
             const std::vector<std::uint8_t> path = bytes(header.p_offset, header.p_filesz);
             interpreter.assign(path.begin(), std::find(path.begin(), path.end(), 0));
         }
-        if (header.p_type != PT_LOAD || (header.p_flags & PF_X) == 0 || header.p_offset >= file_size) continue;
+        if (header.p_type == PT_GNU_EH_FRAME) frame_table = header.p_vaddr;
+        if (header.p_type != PT_LOAD || header.p_offset >= file_size) continue;
         const std::uint64_t size = std::min(header.p_filesz, file_size - header.p_offset);
         if (size == 0 || header.p_vaddr + size < header.p_vaddr) continue;
-        segments.push_back({header.p_vaddr, header.p_offset, size});
+        ((header.p_flags & PF_X) != 0 ? segments : data_segments).push_back({header.p_vaddr, header.p_offset, size});
     }
     return segments.empty() ? "it has no executable segment" : "";
 }
@@ -359,6 +370,24 @@ std::vector<std::uint8_t> ElfFile::code(std::uint64_t address, std::uint64_t siz
     const Segment* segment = contents_->segment_of(address);
     if (segment == nullptr || size > segment->size - (address - segment->address)) return {};
     return contents_->bytes(segment->offset + (address - segment->address), size);
+}
+
+std::vector<std::uint8_t> ElfFile::bytes(std::uint64_t address, std::uint64_t size) const {
+    const Segment* segment = contents_->any_segment_of(address);
+    if (segment == nullptr) return {};
+    const std::uint64_t at = address - segment->address;
+    return contents_->bytes(segment->offset + at, std::min(size, segment->size - at));
+}
+
+std::optional<std::uint64_t> ElfFile::frame_table_address() const {
+    return contents_->frame_table;
+}
+
+std::optional<std::uint64_t> ElfFile::address_of_offset(std::uint64_t file_offset) const {
+    for (const Segment& segment : contents_->segments)
+        if (file_offset >= segment.offset && file_offset - segment.offset < segment.size)
+            return segment.address + (file_offset - segment.offset);
+    return std::nullopt;
 }
 
 std::optional<std::uint64_t> ElfFile::file_offset(std::uint64_t address) const {

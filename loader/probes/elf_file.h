@@ -38,8 +38,18 @@ public:
     // Bytes of [address, address + size) if a single executable PT_LOAD covers them in the file; else empty.
     std::vector<std::uint8_t> code(std::uint64_t address, std::uint64_t size) const;
 
+    // Bytes of [address, address + size) of any PT_LOAD, as they stand in the file; fewer where the segment or the file
+    // ends before.
+    std::vector<std::uint8_t> bytes(std::uint64_t address, std::uint64_t size) const;
+
+    // Address of the table of call frames (PT_GNU_EH_FRAME, .eh_frame_hdr); nullopt if there is none.
+    std::optional<std::uint64_t> frame_table_address() const;
+
     // File offset of an address inside an executable PT_LOAD.
     std::optional<std::uint64_t> file_offset(std::uint64_t address) const;
+
+    // Address of a file offset inside an executable PT_LOAD.
+    std::optional<std::uint64_t> address_of_offset(std::uint64_t file_offset) const;
 
     // End of the executable PT_LOAD that holds the address (file-backed part); nullopt outside.
     std::optional<std::uint64_t> segment_end(std::uint64_t address) const;

@@ -4,95 +4,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
-#include <optional>
-#include <span>
-
-#include "loader/probes/instruction.h"
 
 namespace hostrange {
 
 namespace {
 
-constexpr std::uint64_t kMaxFunctionBytes = 4 << 20;
 constexpr std::size_t kMaxEnds = 4096;
-constexpr std::size_t kTableCodeWindow = 32;  // instructions before a jump among which the load from its table is
+// How far a probe may slide: what is left out of the scope must not be worth measuring.
+constexpr int kMaxSlide = 16;  // instructions
 
-struct DecodedPart {
-    std::uint64_t address = 0;
-    std::vector<std::uint8_t> bytes;
-    std::vector<bool> starts;  // by byte: an instruction begins here
+using Kind = FlowInstruction::Kind;
 
-    bool contains(std::uint64_t target) const { return target >= address && target - address < bytes.size(); }
-};
-
-enum class IndirectJump { kInside, kLeaves, kUnknown };
-
-// What an instruction does that may be a step of reading a jump table.
-struct TableStep {
-    bool loads_from_table;
-    std::optional<unsigned> loaded_register;
-    std::optional<unsigned> added_register;
-};
-
-// `before`: the instructions that run before the jump in straight line, nearest last.
-IndirectJump classify_indirect_jump(const DecodedInstruction& jump, const std::deque<TableStep>& before) {
-    // Compilers put notrack only on jumps through a table of the function's own labels.
-    if (jump.is_notrack()) return IndirectJump::kInside;
-    if (jump.has_memory_operand()) {
-        switch (jump.memory_index_scale()) {
-            case 0:
-                return IndirectJump::kLeaves;
-            case 8:
-                return IndirectJump::kInside;
-            default:
-                return IndirectJump::kUnknown;
-        }
-    }
-    const std::optional<unsigned> target = jump.register_operand();
-    if (!target) return IndirectJump::kUnknown;
-    // Tables of offsets: load an entry, add the table's address. Tables of addresses: load into the register itself.
-    bool added = false;
-    for (auto step = before.rbegin(); step != before.rend(); ++step) {
-        if (step->loaded_register == target) return IndirectJump::kInside;
-        if (step->added_register == target) added = true;
-        if (added && step->loads_from_table) return IndirectJump::kInside;
-    }
-    return IndirectJump::kLeaves;
-}
-
-class FunctionDecoder {
+class ExitFinder {
 public:
-    FunctionDecoder(const ElfFile& file, const std::vector<CodePart>& parts) : file_(file), requested_(parts) {}
+    ExitFinder(const ControlFlow& flow, const KernelNops& kernel, FunctionCode& code)
+        : flow_(flow), kernel_(kernel), code_(code) {}
 
-    FunctionCode decode() {
-        std::uint64_t total = 0;
-        for (const CodePart& part : requested_) total += std::min(part.size, kMaxFunctionBytes + 1);
-        if (requested_.empty() || total > kMaxFunctionBytes) {
-            code_.problem = fmt::format("its code is larger than {} MiB", kMaxFunctionBytes >> 20);
-            return std::move(code_);
+    void run() {
+        for (const FlowInstruction& instruction : flow_.instructions()) {
+            look_at(instruction);
+            if (!code_.problem.empty()) return;
         }
-        for (const CodePart& part : requested_)
-            if (!sweep(part)) return std::move(code_);
-        resolve_jumps();
-        if (code_.problem.empty()) order_exits();
-        return std::move(code_);
     }
 
 private:
-    // A direct jump, of which only the whole function tells whether it leaves.
-    struct Jump {
-        std::size_t part;
-        std::uint64_t address;
-        std::uint64_t target;
-        bool conditional;
-    };
-
-    bool is_entry(std::uint64_t address) const { return address == requested_.front().address; }
-
-    bool fail(const std::string& problem) {
-        code_.problem = problem;
-        return false;
+    void fail(const std::string& problem) {
+        if (code_.problem.empty()) code_.problem = problem;
     }
 
     void add_exit(ExitInstruction::Kind kind, const DecodedInstruction& instruction, std::uint64_t jump_target,
@@ -100,134 +37,114 @@ private:
         const std::string refusal = instruction.refusal();
         if (!refusal.empty())
             fail(fmt::format("the instruction at {:#x} ends it and {}", instruction.address(), refusal));
-        if (code_.exits.size() == kMaxEnds) {
-            fail(fmt::format("it has more than {} ends", kMaxEnds));
-            return;
-        }
-        code_.exits.push_back({kind, instruction.describe(is_entry(instruction.address())), jump_target, got_address});
+        if (code_.exits.size() == kMaxEnds) fail(fmt::format("it has more than {} ends", kMaxEnds));
+        if (!code_.problem.empty()) return;
+        code_.exits.push_back(
+            {kind, instruction.describe(false, kernel_), jump_target, got_address, instruction.condition()});
     }
 
     void add_unresolved(const DecodedInstruction& jump) {
         if (code_.unresolved_jumps.size() < kMaxEnds)
-            code_.unresolved_jumps.push_back(jump.describe(false));
+            code_.unresolved_jumps.push_back(jump.describe(false, kernel_));
         else
             fail(fmt::format("it has more than {} jumps that may end it", kMaxEnds));
     }
 
-    void add_indirect_jump(const DecodedInstruction& jump, const std::deque<TableStep>& before) {
-        switch (classify_indirect_jump(jump, before)) {
-            case IndirectJump::kInside:
+    void look_at(const FlowInstruction& instruction) {
+        switch (instruction.kind) {
+            case Kind::kRet:
+                add_exit(ExitInstruction::Kind::kRet, flow_.decoded(instruction), 0, 0);
                 break;
-            case IndirectJump::kLeaves:
-                add_exit(ExitInstruction::Kind::kTailJump, jump, 0, jump.memory_rip_target().value_or(0));
+            case Kind::kIndirectJump:
+                look_at_indirect_jump(instruction);
                 break;
-            case IndirectJump::kUnknown:
-                add_unresolved(jump);
+            case Kind::kJump:
+            case Kind::kConditionalJump:
+                look_at_jump(instruction);
+                break;
+            case Kind::kPlain:
+            case Kind::kCall:
+            case Kind::kStop:
                 break;
         }
     }
 
-    bool describe_entry(const DecodedInstruction& instruction) {
-        code_.entry = instruction.describe(true);
-        const std::string refusal = instruction.refusal();
-        return refusal.empty() || fail(fmt::format("its first instruction ({}) {}", code_.entry.text, refusal));
+    void look_at_indirect_jump(const FlowInstruction& instruction) {
+        const DecodedInstruction jump = flow_.decoded(instruction);
+        if (instruction.indirect == FlowInstruction::Indirect::kLeaves)
+            add_exit(ExitInstruction::Kind::kTailJump, jump, 0, jump.memory_rip_target().value_or(0));
+        if (instruction.indirect == FlowInstruction::Indirect::kUnknown) add_unresolved(jump);
     }
 
-    // Decodes a part from its first byte to its last, in a row.
-    bool sweep(const CodePart& requested) {
-        DecodedPart part{requested.address, file_.code(requested.address, requested.size), {}};
-        if (part.bytes.empty()) return fail("its code is not in the file");
-        part.starts.resize(part.bytes.size());
-        std::deque<TableStep> straight_line;
-        std::uint64_t furthest_target = 0;
-        bool flow_ended = false;
-        bool call_before = false;
-        std::uint64_t at = 0;
-        while (at < part.bytes.size()) {
-            const std::uint64_t address = part.address + at;
-            const auto instruction = DecodedInstruction::decode(std::span(part.bytes).subspan(at), address);
-            const bool may_end_here = requested.size_is_limit && flow_ended && furthest_target < address;
-            if (may_end_here && (!instruction || instruction->is_padding() || part.bytes[at] == 0)) break;
-            if (!instruction) return fail(fmt::format("its code cannot be decoded at {:#x}", address));
-            if (is_entry(address) && !describe_entry(*instruction)) return false;
-            part.starts[at] = true;
-            at += instruction->size();
-
-            if (instruction->is_ret()) add_exit(ExitInstruction::Kind::kRet, *instruction, 0, 0);
-            if (instruction->is_indirect_jump()) add_indirect_jump(*instruction, straight_line);
-            if (instruction->is_direct_jump() || instruction->is_conditional_jump()) {
-                const std::uint64_t target = instruction->branch_target();
-                jumps_.push_back({parts_.size(), address, target, instruction->is_conditional_jump()});
-                if (part.contains(target)) furthest_target = std::max(furthest_target, target);
-            }
-
-            // Padding does not change whether the code before it went on.
-            if (!(instruction->is_padding() && (flow_ended || call_before))) {
-                flow_ended = instruction->ends_flow();
-                call_before = instruction->is_call();
-            }
-            straight_line.push_back(
-                {instruction->loads_from_table(), instruction->loaded_register(), instruction->added_register()});
-            if (straight_line.size() > kTableCodeWindow) straight_line.pop_front();
-            if (flow_ended) straight_line.clear();
-            if (!code_.problem.empty()) return false;
+    void look_at_jump(const FlowInstruction& instruction) {
+        if (flow_.contains(instruction.target)) {
+            if (instruction.target == flow_.entry()) code_.entry_is_branch_target = true;
+            return;
         }
-        part.bytes.resize(at);
-        // A call in last place is one that never returns: compilers leave out what would follow.
-        if (!flow_ended && !call_before) code_.runs_past_end = true;
-        parts_.push_back(std::move(part));
-        return true;
+        code_.outside_targets.push_back(instruction.target);
+        const DecodedInstruction jump = flow_.decoded(instruction);
+        // loop and jrcxz look at registers; nobody ends functions with them.
+        if (instruction.kind == Kind::kConditionalJump && !jump.condition())
+            add_unresolved(jump);
+        else
+            add_exit(ExitInstruction::Kind::kTailJump, jump, instruction.target, 0);
     }
 
-    void resolve_jumps() {
-        for (const Jump& jump : jumps_) {
-            const std::uint64_t target = jump.target;
-            const auto part = std::find_if(parts_.begin(), parts_.end(),
-                                           [&](const DecodedPart& candidate) { return candidate.contains(target); });
-            if (part == parts_.end()) {
-                const DecodedPart& from = parts_[jump.part];
-                const auto instruction = DecodedInstruction::decode(
-                    std::span(from.bytes).subspan(jump.address - from.address), jump.address);
-                code_.outside_targets.push_back(target);
-                if (jump.conditional)
-                    add_unresolved(*instruction);
-                else
-                    add_exit(ExitInstruction::Kind::kTailJump, *instruction, target, 0);
-                if (!code_.problem.empty()) return;
-            } else if (!part->starts[target - part->address] && !skips_lock_prefix(*part, target)) {
-                // Then the sweep has taken data for code, and no boundary it found can be trusted.
-                fail(fmt::format("a jump at {:#x} leads into the middle of an instruction", jump.address));
-                return;
-            } else if (is_entry(target)) {
-                code_.entry_is_branch_target = true;
-            }
-        }
-    }
-
-    // Hand-written code jumps past a lock prefix.
-    static bool skips_lock_prefix(const DecodedPart& part, std::uint64_t target) {
-        constexpr std::uint8_t kLock = 0xf0;
-        const std::uint64_t at = target - part.address;
-        return at > 0 && part.starts[at - 1] && part.bytes[at - 1] == kLock;
-    }
-
-    void order_exits() {
-        std::sort(code_.exits.begin(), code_.exits.end(), [](const ExitInstruction& a, const ExitInstruction& b) {
-            return a.instruction.address < b.instruction.address;
-        });
-    }
-
-    const ElfFile& file_;
-    const std::vector<CodePart>& requested_;
-    std::vector<DecodedPart> parts_;
-    std::vector<Jump> jumps_;
-    FunctionCode code_;
+    const ControlFlow& flow_;
+    const KernelNops& kernel_;
+    FunctionCode& code_;
 };
 
 }  // namespace
 
-FunctionCode decode_function(const ElfFile& file, const std::vector<CodePart>& parts) {
-    return FunctionDecoder(file, parts).decode();
+std::optional<ProbePlace> cheapest_place(const ControlFlow& flow, std::uint64_t address, const PlaceRules& rules,
+                                         const KernelNops& kernel, std::string& refusal) {
+    std::optional<ProbePlace> best;
+    std::int32_t stack_growth = 0;
+    bool nothing_written = rules.at_entry;  // the red zone below the stack pointer is not in use yet
+    const FlowInstruction* instruction = flow.at(address);
+    for (int step = 0; step < kMaxSlide && instruction != nullptr; ++step) {
+        if (step > 0 && flow.is_branch_target(instruction->address)) break;
+        const DecodedInstruction decoded = flow.decoded(*instruction);
+        std::string reason = decoded.refusal();
+        // The kernel's patch of a five-byte nop pushes, which would overwrite a red zone that is in use.
+        if (decoded.is_exact_nop5() && !nothing_written) reason = "is a five-byte nop inside of a function";
+        if (step == 0 && !reason.empty())
+            refusal = fmt::format("({}) {}", decoded.describe(false, kernel).text, reason);
+        if (reason.empty()) {
+            const Instruction described = decoded.describe(nothing_written, kernel);
+            if (!best || described.instruction_class < best->instruction.instruction_class)
+                best = ProbePlace{described, stack_growth};
+        }
+        if (instruction->kind != Kind::kPlain) break;
+        const std::optional<std::int32_t> growth = decoded.stack_growth();
+        if (!growth || (rules.stack_must_stand && *growth != 0)) break;
+        stack_growth += *growth;
+        if (stack_growth < 0) break;
+        nothing_written = nothing_written && (decoded.is_entry_mark() || decoded.is_padding());
+        const FlowInstruction* next = flow.at(instruction->end());
+        instruction = next;
+    }
+    return best;
+}
+
+FunctionCode read_function_code(const ControlFlow& flow, const KernelNops& kernel) {
+    FunctionCode code;
+    code.problem = flow.problem();
+    if (!code.problem.empty()) return code;
+    std::string refusal;
+    const auto entry = cheapest_place(flow, flow.entry(), {.at_entry = true}, kernel, refusal);
+    const auto unmoved =
+        cheapest_place(flow, flow.entry(), {.at_entry = true, .stack_must_stand = true}, kernel, refusal);
+    if (!entry) {
+        code.problem = "its first instruction " + refusal;
+        return code;
+    }
+    code.entry = *entry;
+    code.unmoved_entry = unmoved.value_or(ProbePlace{});
+    code.runs_past_end = flow.runs_past_end();
+    ExitFinder(flow, kernel, code).run();
+    return code;
 }
 
 }  // namespace hostrange

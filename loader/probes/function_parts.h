@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "loader/probes/control_flow.h"
 #include "loader/probes/elf_file.h"
+#include "loader/probes/frame_table.h"
 #include "loader/probes/function_code.h"
 
 namespace hostrange {
@@ -21,28 +26,43 @@ struct FunctionGroup {
 };
 std::vector<FunctionGroup> group_functions(const ElfFile& file);
 
+// The function that begins at this address; nullptr if none does. `groups` as group_functions() gives them.
+const FunctionGroup* group_at(const std::vector<FunctionGroup>& groups, std::uint64_t address);
+
 // Code of a function together with what is known of its extent.
 struct WholeFunction {
     std::vector<CodePart> parts;
+    ControlFlow flow;
     FunctionCode code;
+    std::vector<LandingPad> landing_pads;
     bool size_is_guess = false;
     bool cold_part_is_ambiguous = false;  // several .cold symbols bear its name; only those it jumps to are its own
 };
 
-// Finds the parts of functions that the compiler has put elsewhere, and decodes functions with all their parts.
+// Finds the extent of functions and the parts that the compiler has put elsewhere, and decodes functions with all their
+// parts. What the unwinder knows (FrameTable) goes before what symbols say.
 class FunctionReader {
 public:
-    explicit FunctionReader(const ElfFile& file);
+    FunctionReader(const ElfFile& file, const KernelNops& kernel);
 
-    WholeFunction read(const FunctionGroup& group);
+    // Decoded once; valid as long as the reader.
+    const WholeFunction& read(const FunctionGroup& group);
+
+    const FrameTable& frames() const { return frames_; }
 
 private:
-    const FunctionSymbol* part_at(const FunctionGroup& group, std::uint64_t address) const;
+    WholeFunction decode_whole(const FunctionGroup& group);
+    std::optional<CodePart> part_at(const FunctionGroup& group, std::uint64_t address) const;
+    const FunctionSymbol* part_symbol_at(const FunctionGroup& group, std::uint64_t address) const;
     bool add_reached_parts(const FunctionGroup& group, WholeFunction& function) const;
     void add_named_parts(const FunctionGroup& group, WholeFunction& function) const;
+    bool add_landing_pads(WholeFunction& function) const;
     void decode(WholeFunction& function);
 
     const ElfFile& file_;
+    KernelNops kernel_;
+    FrameTable frames_;
+    std::map<std::uint64_t, std::unique_ptr<WholeFunction>> functions_;  // by address
     std::unordered_map<std::string_view, std::vector<const FunctionSymbol*>> cold_by_base_;
     std::unordered_map<std::string_view, std::vector<std::uint64_t>> addresses_by_base_;  // of functions with a .cold
     std::uint64_t bytes_left_;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loader/probes/instruction.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <cerrno>
 
 namespace hostrange {
 
@@ -12,6 +15,7 @@ namespace {
 constexpr unsigned kNoIndex = 4;  // in a SIB byte
 constexpr unsigned kRipRelative = 5;
 constexpr std::uint64_t kPageBytes = 4096;
+constexpr long kUprobeSystemCall = 336;
 
 const ZydisDecoder& decoder() {
     static const ZydisDecoder instance = [] {
@@ -51,6 +55,15 @@ const std::bitset<256>& refused_opcodes() {
 }
 
 }  // namespace
+
+KernelNops running_kernel_nops() {
+    static const KernelNops instance = [] {
+        errno = 0;
+        syscall(kUprobeSystemCall);
+        return KernelNops{.optimises_nop5 = errno == ENXIO, .emulates_all = errno == ENXIO || errno == EPROTO};
+    }();
+    return instance;
+}
 
 std::optional<DecodedInstruction> DecodedInstruction::decode(std::span<const std::uint8_t> bytes,
                                                              std::uint64_t address) {
@@ -126,6 +139,54 @@ std::uint64_t DecodedInstruction::branch_target() const {
     return address_ + raw_.length + static_cast<std::uint64_t>(raw_.raw.imm[0].value.s);
 }
 
+std::optional<unsigned> DecodedInstruction::condition() const {
+    const bool looks_at_flags = is(ZYDIS_OPCODE_MAP_DEFAULT, 0x70, 0x7f) || is(ZYDIS_OPCODE_MAP_0F, 0x80, 0x8f);
+    return looks_at_flags ? std::optional<unsigned>(raw_.opcode & 0xf) : std::nullopt;
+}
+
+std::optional<std::int32_t> DecodedInstruction::stack_growth() const {
+    ZydisDecodedInstruction instruction;
+    ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder(), bytes_.data(), bytes_.size(), &instruction, operands)))
+        return std::nullopt;
+    const auto is_stack_pointer = [](const ZydisDecodedOperand& operand) {
+        return operand.type == ZYDIS_OPERAND_TYPE_REGISTER &&
+               ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, operand.reg.value) == ZYDIS_REGISTER_RSP;
+    };
+    const bool writes = std::any_of(operands, operands + instruction.operand_count, [&](const auto& operand) {
+        return is_stack_pointer(operand) && (operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0;
+    });
+    if (!writes) return 0;
+    const bool explicit_register = instruction.operand_count_visible > 0 && is_stack_pointer(operands[0]);
+    switch (instruction.mnemonic) {
+        case ZYDIS_MNEMONIC_PUSH:
+            return instruction.operand_width == 64 ? std::optional<std::int32_t>(8) : std::nullopt;
+        case ZYDIS_MNEMONIC_POP:
+            return instruction.operand_width == 64 && !explicit_register ? std::optional<std::int32_t>(-8)
+                                                                         : std::nullopt;
+        case ZYDIS_MNEMONIC_SUB:
+        case ZYDIS_MNEMONIC_ADD: {
+            constexpr std::int64_t kMost = INT16_MAX;  // of the attach cookie
+            if (!explicit_register || operands[1].type != ZYDIS_OPERAND_TYPE_IMMEDIATE) return std::nullopt;
+            const std::int64_t value = operands[1].imm.value.s;
+            if (value > kMost || value < -kMost) return std::nullopt;
+            return static_cast<std::int32_t>(instruction.mnemonic == ZYDIS_MNEMONIC_SUB ? value : -value);
+        }
+        default:
+            return std::nullopt;
+    }
+}
+
+bool DecodedInstruction::is_entry_mark() const {
+    return raw_.mnemonic == ZYDIS_MNEMONIC_ENDBR64;
+}
+
+// What arch/x86/kernel/uprobes.c takes for a nop (insn_is_nop): 90, and 0f 1f /0.
+bool DecodedInstruction::is_kernels_nop() const {
+    return raw_.mnemonic == ZYDIS_MNEMONIC_NOP && (is(ZYDIS_OPCODE_MAP_DEFAULT, 0x90, 0x90) ||
+                                                   (is(ZYDIS_OPCODE_MAP_0F, 0x1f, 0x1f) && raw_.raw.modrm.reg == 0));
+}
+
 bool DecodedInstruction::is_notrack() const {
     return has_prefix(0x3e);
 }
@@ -168,16 +229,16 @@ std::optional<unsigned> DecodedInstruction::added_register() const {
     return std::nullopt;
 }
 
-InstructionClass DecodedInstruction::instruction_class(bool is_entry) const {
-    if (is_exact_nop5()) {
-        // The kernel patches only within a page. Elsewhere than at an entry no probe may stand on it at all.
-        const bool crosses_page = address_ % kPageBytes > kPageBytes - bytes_.size();
-        return is_entry && !crosses_page ? InstructionClass::kOptimisedNop : InstructionClass::kEmulated;
-    }
+InstructionClass DecodedInstruction::instruction_class(bool is_entry, const KernelNops& kernel) const {
+    // The kernel patches only within a page.
+    const bool crosses_page = address_ % kPageBytes > kPageBytes - bytes_.size();
+    if (kernel.optimises_nop5 && is_exact_nop5() && is_entry && !crosses_page) return InstructionClass::kOptimisedNop;
     const bool one_byte_nop = is(ZYDIS_OPCODE_MAP_DEFAULT, 0x90, 0x90) && raw_.mnemonic == ZYDIS_MNEMONIC_NOP;
     const bool push = is(ZYDIS_OPCODE_MAP_DEFAULT, 0x50, 0x57) &&
                       (bytes_.size() == 1 || (bytes_.size() == 2 && bytes_.front() == 0x41));
-    return one_byte_nop || push || is_near_branch() ? InstructionClass::kEmulated : InstructionClass::kSingleStep;
+    return one_byte_nop || push || is_near_branch() || (kernel.emulates_all && is_kernels_nop())
+               ? InstructionClass::kEmulated
+               : InstructionClass::kSingleStep;
 }
 
 std::string DecodedInstruction::refusal() const {
@@ -202,14 +263,14 @@ std::string DecodedInstruction::refusal() const {
     return "";
 }
 
-Instruction DecodedInstruction::describe(bool is_entry) const {
+Instruction DecodedInstruction::describe(bool is_entry, const KernelNops& kernel) const {
     ZydisDecodedInstruction instruction;
     ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
     char text[256] = "";
     if (ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder(), bytes_.data(), bytes_.size(), &instruction, operands)))
         ZydisFormatterFormatInstruction(&formatter(), &instruction, operands, instruction.operand_count_visible, text,
                                         sizeof text, address_, nullptr);
-    return {address_, text, instruction_class(is_entry)};
+    return {address_, text, instruction_class(is_entry, kernel)};
 }
 
 }  // namespace hostrange

@@ -29,8 +29,9 @@ constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMostRanges = 65535;
 constexpr std::int64_t kExpressionMemoryBytes = 16 << 20;  // a map may come from anyone
 const Names kLabelNames = {"operator", "backend", "implementation"};
-const Names kRangeKeys = {"name", "target",     "functions", "symbols", "begin",
-                          "end",  "not_inside", "labels",    "cold",    "return_probes"};
+const Names kRangeKeys = {"name",  "target",        "functions",        "symbols",    "places",
+                          "begin", "end",           "inside",           "not_inside", "labels",
+                          "cold",  "return_probes", "follow_tail_calls"};
 const std::string kManual = "docs/probe-map.md describes the format";
 
 bool contains(const Names& names, std::string_view name) {
@@ -160,16 +161,49 @@ private:
         return result;
     }
 
-    std::vector<Point> points(const toml::node& node, const std::string& key) const {
-        std::vector<Point> result;
-        for (const toml::node& element : array(node, key, "array of { entry = … } and { return = … }")) {
+    // The fields of a place, of a table whose keys have been checked.
+    FilePlace file_place(const toml::table& fields, const std::string& prefix) const {
+        FilePlace result;
+        const toml::node& offset = required(fields, prefix, "offset", "for instance offset = 0x4a10");
+        const auto value = offset.value_exact<std::int64_t>();
+        if (!value) fail_type(offset, prefix + "offset", "an integer");
+        if (*value < 0) fail(offset.source(), prefix + "offset", "negative, allowed: an offset in the file");
+        result.offset = static_cast<std::uint64_t>(*value);
+        if (const toml::node* instruction = fields.get("instruction"))
+            result.instruction = text(*instruction, prefix + "instruction");
+        return result;
+    }
+
+    std::vector<FilePlace> places(const toml::node& node, const std::string& key) const {
+        std::vector<FilePlace> result;
+        for (const toml::node& element : array(node, key, "array of { offset = …, instruction = … }")) {
             const std::string place = fmt::format("{}[{}]", key, result.size());
             const toml::table& fields = table(element, place);
-            check_keys(fields, place + ".", {"entry", "return"});
-            const toml::node *entry = fields.get("entry"), *leave = fields.get("return");
-            if (fields.size() != 1) fail(element.source(), place, "not one point, allowed: either entry or return");
-            result.push_back(entry ? Point{Point::Kind::kEntry, pattern(*entry, place + ".entry")}
-                                   : Point{Point::Kind::kReturn, pattern(*leave, place + ".return")});
+            check_keys(fields, place + ".", {"offset", "instruction"});
+            result.push_back(file_place(fields, place + "."));
+        }
+        return result;
+    }
+
+    std::vector<Point> points(const toml::node& node, const std::string& key) const {
+        std::vector<Point> result;
+        for (const toml::node& element :
+             array(node, key, "array of { entry = … }, { return = … } and { offset = …, instruction = … }")) {
+            const std::string place = fmt::format("{}[{}]", key, result.size());
+            const toml::table& fields = table(element, place);
+            check_keys(fields, place + ".", {"entry", "return", "offset", "instruction"});
+            const toml::node *entry = fields.get("entry"), *leave = fields.get("return"),
+                             *offset = fields.get("offset");
+            const int kinds = (entry ? 1 : 0) + (leave ? 1 : 0) + (offset ? 1 : 0);
+            if (kinds != 1 || (fields.get("instruction") && !offset))
+                fail(element.source(), place, "not one point, allowed: either entry, or return, or offset");
+            if (entry) {
+                result.push_back({Point::Kind::kEntry, pattern(*entry, place + ".entry")});
+            } else if (leave) {
+                result.push_back({Point::Kind::kReturn, pattern(*leave, place + ".return")});
+            } else {
+                result.push_back({Point::Kind::kPlace, {}, file_place(fields, place + ".")});
+            }
         }
         return result;
     }
@@ -240,6 +274,8 @@ private:
             range.labels = text_values(values, prefix + "labels.");
         }
         if (const toml::node* cold = fields.get("cold")) range.cold = boolean(*cold, prefix + "cold");
+        if (const toml::node* follow = fields.get("follow_tail_calls"))
+            range.follow_tail_calls = boolean(*follow, prefix + "follow_tail_calls");
         if (const toml::node* how = fields.get("return_probes")) {
             const std::string value = text(*how, prefix + "return_probes");
             check_name(*how, prefix + "return_probes", value, {"auto", "ret", "uretprobe"}, "way to see returns");
@@ -260,12 +296,13 @@ private:
 
     void read_functions(const toml::table& fields, const std::string& prefix, RangeDefinition& range) const {
         const toml::node *functions = fields.get("functions"), *symbols = fields.get("symbols");
+        const toml::node* places_by_hand = fields.get("places");
         const toml::node *begin = fields.get("begin"), *end = fields.get("end");
         if (begin && !end) fail(begin->source(), prefix + "end", "missing", "a range with 'begin' needs 'end' too");
         if (end && !begin) fail(end->source(), prefix + "begin", "missing", "a range with 'end' needs 'begin' too");
-        if (begin && (functions || symbols)) {
+        if (begin && (functions || symbols || places_by_hand)) {
             fail(begin->source(), prefix + "begin",
-                 "not together with functions or symbols, allowed: one or the other");
+                 "not together with functions, symbols or places, allowed: one or the other");
         }
         if (functions) {
             const std::string key = prefix + "functions";
@@ -274,26 +311,33 @@ private:
             }
         }
         if (symbols) range.symbols = texts(*symbols, prefix + "symbols");
+        if (places_by_hand) range.places = places(*places_by_hand, prefix + "places");
         if (begin) range.begin = points(*begin, prefix + "begin");
         if (end) range.end = points(*end, prefix + "end");
-        if (functions || symbols || begin) return;
-        fail(fields.source(), prefix + "functions", "missing, allowed: functions, symbols, begin with end");
+        if (functions || symbols || places_by_hand || begin) return;
+        fail(fields.source(), prefix + "functions", "missing, allowed: functions, symbols, places, begin with end");
     }
 
-    // not_inside may name ranges that come later in the file, so it is read when all are known.
+    // Conditions may name ranges that come later in the file, so they are read when all are known.
     void read_conditions(const toml::array& ranges) {
-        Names names;
-        for (const RangeDefinition& range : map_.ranges) names.push_back(range.name);
         for (std::size_t i = 0; i < map_.ranges.size(); ++i) {
-            const toml::node* node = ranges.get(i)->as_table()->get("not_inside");
-            if (!node) continue;
-            const std::string key = fmt::format("ranges[{}].not_inside", i);
-            map_.ranges[i].not_inside = texts(*node, key);
-            for (const std::string& name : map_.ranges[i].not_inside) {
-                if (!numbers_.contains(name)) check_name(*node, key, name, names, "range");
-            }
+            const toml::table& fields = *ranges.get(i)->as_table();
+            read_condition(fields, i, "inside", map_.ranges[i].inside);
+            read_condition(fields, i, "not_inside", map_.ranges[i].not_inside);
         }
         check_circles(ranges);
+    }
+
+    void read_condition(const toml::table& fields, std::size_t range, const std::string& condition, Names& result) {
+        const toml::node* node = fields.get(condition);
+        if (!node) return;
+        const std::string key = fmt::format("ranges[{}].{}", range, condition);
+        result = texts(*node, key);
+        Names names;
+        for (const RangeDefinition& one : map_.ranges) names.push_back(one.name);
+        for (const std::string& name : result) {
+            if (!numbers_.contains(name)) check_name(*node, key, name, names, "range");
+        }
     }
 
     // Ranges that keep each other out would count or not depending on which is entered first.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,11 +28,18 @@ struct FunctionPattern {
     std::vector<std::string> label_names;  // by capture group, from group 1 on; empty for an unnamed group
 };
 
-// A named point of a function: where a point-to-point range begins or ends.
+// A place given by hand, for code without a symbol.
+struct FilePlace {
+    std::uint64_t offset = 0;  // in the file
+    std::string instruction;   // what has to stand there, as the listing shows it; empty: anything
+};
+
+// Where a point-to-point range begins or ends: at the entry or the return of a function, or at one instruction.
 struct Point {
-    enum class Kind { kEntry, kReturn };
+    enum class Kind { kEntry, kReturn, kPlace };
     Kind kind;
-    FunctionPattern function;
+    FunctionPattern function;  // of kEntry and kReturn
+    FilePlace place = {};      // of kPlace
 };
 
 struct TargetDefinition {
@@ -39,17 +47,21 @@ struct TargetDefinition {
     std::vector<std::string> file_patterns;  // globs over the base name of a mapped file
 };
 
-// A range has either functions (and symbols), or a beginning and an end (point to point).
+// A range has either functions (or symbols, or places where functions begin), or a beginning and an end (point to
+// point).
 struct RangeDefinition {
     std::string name;
     std::vector<std::string> targets;           // names of the targets in which its functions are looked for
     std::vector<FunctionPattern> functions;     // any of them matches
     std::vector<std::string> symbols;           // globs over mangled names; any of them matches
+    std::vector<FilePlace> places;              // where functions begin
     std::vector<Point> begin, end;              // any of them begins or ends it
+    std::vector<std::string> inside;            // a scope that is below none of these ranges is no scope of this one
     std::vector<std::string> not_inside;        // a scope below one of these ranges is no scope of this one
     std::map<std::string, std::string> labels;  // fixed labels, by label name
     bool cold = false;                          // a call tree that contains it is a cold one
     ReturnProbes return_probes = ReturnProbes::kAuto;
+    bool follow_tail_calls = true;  // into functions that are not probed: their ends get probes, whoever calls them
 
     bool is_point_to_point() const { return !begin.empty(); }
 };

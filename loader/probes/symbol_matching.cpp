@@ -74,7 +74,23 @@ SymbolMatcher::SymbolMatcher(const ProbeMap& map) : map_(map) {
 SymbolMatcher::~SymbolMatcher() = default;
 
 void SymbolMatcher::add_range(std::uint32_t range) {
-    if (!map_.ranges[range].is_point_to_point()) ranges_.push_back(range);
+    const RangeDefinition& definition = map_.ranges[range];
+    if (!definition.functions.empty() || !definition.symbols.empty()) {
+        Rule rule{range, Role::kScope, {}, &definition.symbols};
+        for (const FunctionPattern& pattern : definition.functions) rule.patterns.push_back(&pattern);
+        rules_.push_back(std::move(rule));
+    }
+    add_points(range, definition.begin, Role::kBeginEntry, Role::kBeginReturn);
+    add_points(range, definition.end, Role::kEndEntry, Role::kEndReturn);
+}
+
+void SymbolMatcher::add_points(std::uint32_t range, const std::vector<Point>& points, Role entry, Role leave) {
+    for (const auto& [kind, role] : {std::pair{Point::Kind::kEntry, entry}, std::pair{Point::Kind::kReturn, leave}}) {
+        Rule rule{range, role, {}, nullptr};
+        for (const Point& point : points)
+            if (point.kind == kind) rule.patterns.push_back(&point.function);
+        if (!rule.patterns.empty()) rules_.push_back(std::move(rule));
+    }
 }
 
 void SymbolMatcher::build_prefilter() {
@@ -82,11 +98,11 @@ void SymbolMatcher::build_prefilter() {
     options.set_max_mem(64 << 20);
     options.set_log_errors(false);
     auto prefilter = std::make_unique<Prefilter>(options);
-    for (const std::uint32_t range : ranges_)
-        for (const FunctionPattern& pattern : map_.ranges[range].functions) {
+    for (const Rule& rule : rules_)
+        for (const FunctionPattern* pattern : rule.patterns) {
             // A set has one set of options for all its patterns; those that need others are searched one by one.
-            if (pattern.expression->options().case_sensitive() != options.case_sensitive()) return;
-            if (prefilter->set.Add(pattern.expression->pattern(), nullptr) < 0) return;
+            if (pattern->expression->options().case_sensitive() != options.case_sensitive()) return;
+            if (prefilter->set.Add(pattern->expression->pattern(), nullptr) < 0) return;
         }
     if (prefilter->set.Compile()) prefilter_ = std::move(prefilter);
 }
@@ -97,22 +113,22 @@ bool SymbolMatcher::may_match(const std::string& demangled) const {
     return prefilter_->set.Match(demangled, nullptr, &error) || error.kind != RE2::Set::kNoError;
 }
 
-bool SymbolMatcher::match_range(std::uint32_t range, const std::string& symbol, const std::string& demangled,
-                                bool search, SymbolMatch& match) const {
-    const RangeDefinition& definition = map_.ranges[range];
-    match = {range, definition.labels};
-    const bool by_symbol = std::any_of(definition.symbols.begin(), definition.symbols.end(),
+bool SymbolMatcher::match_rule(const Rule& rule, const std::string& symbol, const std::string& demangled, bool search,
+                               SymbolMatch& match) const {
+    match = {rule.range, rule.role, map_.ranges[rule.range].labels};
+    const bool by_symbol = rule.symbols != nullptr &&
+                           std::any_of(rule.symbols->begin(), rule.symbols->end(),
                                        [&](const auto& glob) { return fnmatch(glob.c_str(), symbol.c_str(), 0) == 0; });
     if (by_symbol) return true;
     if (!search) return false;
-    for (const FunctionPattern& pattern : definition.functions) {
-        const int groups = pattern.expression->NumberOfCapturingGroups();
+    for (const FunctionPattern* pattern : rule.patterns) {
+        const int groups = pattern->expression->NumberOfCapturingGroups();
         std::vector<re2::StringPiece> found(groups + 1);
-        if (!pattern.expression->Match(demangled, 0, demangled.size(), RE2::UNANCHORED, found.data(), groups + 1))
+        if (!pattern->expression->Match(demangled, 0, demangled.size(), RE2::UNANCHORED, found.data(), groups + 1))
             continue;
         for (int group = 1; group <= groups; ++group) {
-            if (static_cast<std::size_t>(group) > pattern.label_names.size()) break;
-            const std::string& label = pattern.label_names[group - 1];
+            if (static_cast<std::size_t>(group) > pattern->label_names.size()) break;
+            const std::string& label = pattern->label_names[group - 1];
             // A group that took no part in the match says nothing, and leaves a fixed label as it is.
             if (label.empty() || found[group].data() == nullptr) continue;
             match.labels[label] = label_value(map_, label, std::string(found[group]));
@@ -126,8 +142,8 @@ std::vector<SymbolMatch> SymbolMatcher::match(const std::string& symbol, const s
     std::vector<SymbolMatch> result;
     const bool search = may_match(demangled);
     SymbolMatch match;
-    for (const std::uint32_t range : ranges_)
-        if (match_range(range, symbol, demangled, search, match)) result.push_back(std::move(match));
+    for (const Rule& rule : rules_)
+        if (match_rule(rule, symbol, demangled, search, match)) result.push_back(std::move(match));
     return result;
 }
 

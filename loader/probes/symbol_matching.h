@@ -22,12 +22,22 @@ struct CloneSuffix {
 };
 CloneSuffix clone_suffix(std::string_view symbol);
 
+// What a function is to a range.
+enum class Role {
+    kScope,        // its calls are the range's scopes
+    kBeginEntry,   // its entry begins a point-to-point range
+    kBeginReturn,  // its return does
+    kEndEntry,     // its entry ends one
+    kEndReturn,    // its return does
+};
+
 struct SymbolMatch {
     std::uint32_t range;
+    Role role;
     std::map<std::string, std::string> labels;
 };
 
-// Which ranges a symbol carries. Point-to-point ranges are carried by none.
+// Which ranges a symbol carries.
 class SymbolMatcher {
 public:
     // Of the ranges whose targets match this base name of a file.
@@ -36,21 +46,27 @@ public:
     explicit SymbolMatcher(const ProbeMap& map);
     ~SymbolMatcher();
 
-    bool has_ranges() const { return !ranges_.empty(); }
-
-    // In the order of the map; each range once, with the labels of the first of its patterns that matches.
+    // In the order of the map; each range and role once, with the labels of the first of its patterns that matches.
     std::vector<SymbolMatch> match(const std::string& symbol, const std::string& demangled) const;
 
 private:
+    // What makes a function one of a range in a role.
+    struct Rule {
+        std::uint32_t range;
+        Role role;
+        std::vector<const FunctionPattern*> patterns;
+        const std::vector<std::string>* symbols;  // globs; may be nullptr
+    };
     struct Prefilter;
     void add_range(std::uint32_t range);
+    void add_points(std::uint32_t range, const std::vector<Point>& points, Role entry, Role leave);
     void build_prefilter();
     bool may_match(const std::string& demangled) const;
-    bool match_range(std::uint32_t range, const std::string& symbol, const std::string& demangled, bool search,
-                     SymbolMatch& match) const;
+    bool match_rule(const Rule& rule, const std::string& symbol, const std::string& demangled, bool search,
+                    SymbolMatch& match) const;
 
     const ProbeMap& map_;
-    std::vector<std::uint32_t> ranges_;
+    std::vector<Rule> rules_;
     std::unique_ptr<Prefilter> prefilter_;
 };
 

@@ -154,7 +154,7 @@ TEST(Errors, TooManySites) {
     target.wait_for_output("ready");
     expect_failure(
         run_profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map(), "--max-sites", "2"}),
-        71, "more than 2 sites");
+        71, "more than --max-sites=2");
     target.release();
     EXPECT_EQ(target.finish(), 0);
 }

@@ -48,7 +48,8 @@ TEST_P(ProbeMapError, SaysWhereAndWhatIsAllowed) {
 }
 
 const std::string kRangeKeys =
-    "allowed: name, target, functions, symbols, begin, end, not_inside, labels, cold, return_probes";
+    "allowed: name, target, functions, symbols, places, begin, end, inside, not_inside, labels, cold, return_probes, "
+    "follow_tail_calls";
 
 INSTANTIATE_TEST_SUITE_P(
     File, ProbeMapError,
@@ -158,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
     Functions, ProbeMapError,
     testing::Values(
         Refused{kHead + range(kNamed),
-                "m.toml:4:1: key 'ranges[0].functions': missing, allowed: functions, symbols, begin with end"},
+                "m.toml:4:1: key 'ranges[0].functions': missing, allowed: functions, symbols, places, begin with end"},
         Refused{kHead + range(kNamed + "functions = []\n"),
                 "m.toml:7:13: key 'ranges[0].functions': empty array, allowed: array of regular expressions"},
         Refused{kHead + range(kNamed + "functions = 'f'\n"),
@@ -187,20 +188,23 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{kHead + range(kNamed + "begin = [{ entry = 'f' }]\n"), "m.toml:7:9: key 'ranges[0].end': missing"},
         Refused{kHead + range(kNamed + "end = [{ entry = 'f' }]\n"), "m.toml:7:7: key 'ranges[0].begin': missing"},
         Refused{kHead + kRange + "begin = [{ entry = 'f' }]\nend = [{ entry = 'g' }]\n",
-                "m.toml:8:9: key 'ranges[0].begin': not together with functions or symbols, allowed: one or the other"},
+                "m.toml:8:9: key 'ranges[0].begin': not together with functions, symbols or places, allowed: one or "
+                "the other"},
         Refused{kHead + range(kNamed + "symbols = ['s']\nbegin = [{ entry = 'f' }]\nend = [{ entry = 'g' }]\n"),
-                "m.toml:8:9: key 'ranges[0].begin': not together with functions or symbols, allowed: one or the other"},
+                "m.toml:8:9: key 'ranges[0].begin': not together with functions, symbols or places, allowed: one or "
+                "the other"},
         Refused{kHead + range(kNamed + "begin = []\nend = [{ entry = 'g' }]\n"),
-                "m.toml:7:9: key 'ranges[0].begin': empty array, allowed: array of { entry = … } and { return = … }"},
+                "m.toml:7:9: key 'ranges[0].begin': empty array, allowed: array of { entry = … }, { return = … } and { "
+                "offset = …, instruction = … }"},
         Refused{kHead + range(kNamed + "begin = ['f']\nend = [{ entry = 'g' }]\n"),
                 "m.toml:7:10: key 'ranges[0].begin[0]': wrong type (string), allowed: a table"},
         Refused{kHead + range(kNamed + "begin = [{ enter = 'f' }]\nend = [{ entry = 'g' }]\n"),
                 "m.toml:7:12: key 'ranges[0].begin[0].enter': unknown key (did you mean 'entry'?), allowed: entry, "
-                "return"},
+                "return, offset, instruction"},
         Refused{kHead + range(kNamed + "begin = [{ entry = 'f', return = 'f' }]\nend = [{ entry = 'g' }]\n"),
-                "m.toml:7:10: key 'ranges[0].begin[0]': not one point, allowed: either entry or return"},
+                "m.toml:7:10: key 'ranges[0].begin[0]': not one point, allowed: either entry, or return, or offset"},
         Refused{kHead + range(kNamed + "begin = [{ }]\nend = [{ entry = 'g' }]\n"),
-                "m.toml:7:10: key 'ranges[0].begin[0]': not one point, allowed: either entry or return"},
+                "m.toml:7:10: key 'ranges[0].begin[0]': not one point, allowed: either entry, or return, or offset"},
         Refused{kHead + range(kNamed + "begin = [{ entry = 'f' }]\nend = [{ return = '[' }]\n"),
                 "m.toml:8:19: key 'ranges[0].end[0].return': bad regular expression '[': missing ]: ["}));
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/cli/plan_names.h"
+
+namespace hostrange {
+
+const char* site_kind_name(SiteKind kind) {
+    switch (kind) {
+        case SiteKind::kEntry:
+            return "entry";
+        case SiteKind::kRet:
+            return "ret";
+        case SiteKind::kTailJump:
+            return "tail_jump";
+        case SiteKind::kReturn:
+            return "uretprobe";
+        case SiteKind::kCalleeEnd:
+            return "callee_end";
+        case SiteKind::kInlinedEntry:
+            return "inlined_entry";
+        case SiteKind::kInlinedEnd:
+            return "inlined_end";
+        case SiteKind::kBegin:
+            return "begin";
+        case SiteKind::kEnd:
+            return "end";
+        case SiteKind::kCatch:
+            break;
+    }
+    return "exception_landing";
+}
+
+const char* instruction_class_name(InstructionClass instruction_class) {
+    switch (instruction_class) {
+        case InstructionClass::kOptimisedNop:
+            return "optimised_nop";
+        case InstructionClass::kEmulated:
+            return "emulated";
+        case InstructionClass::kSingleStep:
+            break;
+    }
+    return "single_step";
+}
+
+const char* placement_name(PlannedFunction::Kind kind) {
+    switch (kind) {
+        case PlannedFunction::Kind::kFunction:
+            return "function";
+        case PlannedFunction::Kind::kInlined:
+            return "inlined";
+        case PlannedFunction::Kind::kPoint:
+            break;
+    }
+    return "point";
+}
+
+nlohmann::ordered_json inlined_json(const ProbeMap& map, const FilePlan& plan) {
+    nlohmann::ordered_json result = nlohmann::ordered_json::array();
+    for (const InlinedCount& count : plan.inlined) {
+        result.push_back({{"range", map.ranges[count.range].name},
+                          {"name", count.name},
+                          {"placed", count.placed},
+                          {"total", count.total}});
+    }
+    return result;
+}
+
+}  // namespace hostrange
