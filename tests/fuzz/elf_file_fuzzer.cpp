@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <numeric>
 #include <string>
 
 #include "loader/probes/elf_file.h"
@@ -57,7 +58,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         require(elf->file_offset(function.address).has_value(), "a function lies in the file");
         elf->plt_target(function.address);
     }
-    check(hostrange::plan_file(default_map, file, {}), size);
+    // The default map's expressions are compiled for each file, which takes longer than all the rest: only for some.
+    constexpr unsigned kInputsPerDefaultMap = 8;
+    if (std::accumulate(data, data + size, 0u) % kInputsPerDefaultMap == 0)
+        check(hostrange::plan_file(default_map, file, {}), size);
     check(hostrange::plan_file(every_function, file, {}), size);
     check(hostrange::plan_exception_landing(file), size);
     return 0;
