@@ -389,6 +389,23 @@ TEST(Demangle, GivesUpOnExplodingNames) {
     EXPECT_EQ(demangle(symbol), symbol);
 }
 
+// The first of those links make names that are longer and longer for symbols that are hardly so.
+TEST(Demangle, LimitsNamesByTheirSymbols) {
+    std::string symbol = "_Z1f1AIiiE";
+    EXPECT_EQ(demangle(symbol), "f(A<int, int>)");
+    std::size_t demangled = 0;
+    for (int i = 0; i < 20; ++i) {
+        const std::string previous = std::string("S") + "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[i] + "_";
+        symbol += "S_I" + previous + previous + "E";
+        const std::string name = demangle(symbol);
+        if (name == symbol) continue;
+        ++demangled;
+        EXPECT_LE(name.size(), 128 * symbol.size());
+    }
+    EXPECT_GE(demangled, 5u);
+    EXPECT_LT(demangled, 15u);
+}
+
 TEST(Demangle, SurvivesDeepNesting) {
     for (const char* opening : {"P", "N1A", "FvP", "I", "A_", "X", "DpT", "1AI", "L", "U1x", "M"}) {
         std::string symbol = "_Z1f";
