@@ -92,7 +92,7 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
         pending_.erase(found);
         return current_.scopes.empty() ? nullptr : &current_;
     }
-    if (pending.tree.scopes.size() < kMaxTreeScopes) return nullptr;
+    if (pending.tree.scopes.size() < max_tree_scopes_) return nullptr;
     hand_on_piece(pending);
     return &current_;
 }

@@ -50,6 +50,8 @@ public:
     // unfinished.
     static constexpr std::size_t kMaxTreeScopes = 1u << 20;
 
+    explicit TreeAssembler(std::size_t max_tree_scopes = kMaxTreeScopes) : max_tree_scopes_(max_tree_scopes) {}
+
     // Takes one ring-buffer record; gives the tree that it completes, if any. The result is valid until the next call.
     const CallTree* add(std::span<const std::byte> record);
 
@@ -71,6 +73,7 @@ private:
     void drop(Pending& pending);
     void hand_on_piece(Pending& pending);
 
+    const std::size_t max_tree_scopes_;
     std::unordered_map<std::uint32_t, Pending> pending_;  // by thread id
     CallTree current_;
     AssemblyLosses losses_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <libiberty/demangle.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <string_view>
 
@@ -14,8 +15,12 @@ namespace {
 // than 1,024 bytes stay mangled, and template-heavy code has those.
 constexpr std::size_t kMaxMangledBytes = 16 << 10;
 
+// A name of a few bytes that is made to be long takes milliseconds, and a file can have very many.
+constexpr std::size_t kMostBytesPerMangledByte = 128;
+
 struct Output {
     std::string text;
+    std::size_t limit_bytes = 0;
     std::jmp_buf too_long;
 };
 
@@ -23,7 +28,7 @@ struct Output {
 // libiberty allocates nothing but stack, so jumping out of it leaks nothing; an exception may not cross C code.
 void append(const char* text, std::size_t size, void* opaque) {
     auto& output = *static_cast<Output*>(opaque);
-    if (output.text.size() + size > kMaxDemangledBytes) std::longjmp(output.too_long, 1);
+    if (output.text.size() + size > output.limit_bytes) std::longjmp(output.too_long, 1);
     output.text.append(text, size);  // never allocates: reserved
 }
 
@@ -42,6 +47,7 @@ std::string demangle(const std::string& symbol) {
     if (symbol.size() > kMaxMangledBytes) return symbol;
     thread_local Output output;
     output.text.reserve(kMaxDemangledBytes);
+    output.limit_bytes = std::min(kMaxDemangledBytes, kMostBytesPerMangledByte * symbol.size());
     // Rust's older scheme is C++'s with a hash of this form at the end of the name.
     for (const bool as_rust : {true, false}) {
         if (as_rust ? !rust && symbol.find("17h") == std::string::npos : rust) continue;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace hostrange {
 
@@ -19,10 +20,13 @@ namespace {
 
 // What a file may make this program allocate; the largest tables seen in practice stay well below.
 constexpr std::uint64_t kMaxTableBytes = 1u << 30;
-constexpr std::uint64_t kMaxNamesBytes = 1u << 29;
+constexpr std::uint64_t kMaxNamesBytes = 1u << 29;      // kept
+constexpr std::uint64_t kMaxNamesReadBytes = 1u << 30;  // looked at: most names stand in two tables
 constexpr std::size_t kMaxNameBytes = 64 << 10;
 constexpr std::uint64_t kMaxNoteBytes = 64 << 10;
 constexpr std::uint64_t kMaxPathBytes = 4096;
+constexpr std::size_t kMaxSegments =
+    65536 / sizeof(Elf64_Phdr);  // the kernel's limit, load_elf_phdrs() of fs/binfmt_elf.c
 
 class Descriptor {
 public:
@@ -110,6 +114,8 @@ struct ElfFile::Contents {
     Elf_Scn* dynamic_symbols = nullptr;
     std::vector<FunctionSymbol> functions;
     std::uint64_t names_bytes = 0;
+    mutable std::uint64_t names_read_bytes = 0, tables_bytes = 0;
+    mutable std::unordered_set<std::size_t> tables;                           // sections that libelf holds in memory
     std::optional<std::unordered_map<std::uint64_t, std::string>> got_names;  // read when first asked for
 
     std::string read();
@@ -121,6 +127,7 @@ struct ElfFile::Contents {
     void read_got_names();
     std::optional<std::uint64_t> object_address(Elf_Scn* table, const std::string& name) const;
     Elf_Data* table(Elf_Scn* section) const;
+    std::string_view strings_from(std::size_t string_section, std::size_t offset) const;
     std::string_view string_at(std::size_t string_section, std::size_t offset) const;
     std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t size) const;
     const Segment* segment_of(std::uint64_t address) const;
@@ -154,24 +161,38 @@ const Segment* ElfFile::Contents::any_segment_of(std::uint64_t address) const {
     return nullptr;
 }
 
-// libelf checks a section against the file's size, but would allocate whatever a sparse file claims.
+// libelf checks a section against the file's size, but would allocate whatever a sparse file claims, and keeps each
+// section that was asked for. Those of a sound file do not overlap, so that all together are no larger than the file.
 Elf_Data* ElfFile::Contents::table(Elf_Scn* section) const {
     GElf_Shdr header;
     if (section == nullptr || gelf_getshdr(section, &header) == nullptr) return nullptr;
     if (header.sh_type == SHT_NOBITS || header.sh_size > kMaxTableBytes || header.sh_size > file_size) return nullptr;
+    const std::size_t number = elf_ndxscn(section);
+    if (!tables.contains(number)) {
+        if (header.sh_size > file_size - tables_bytes) return nullptr;
+        tables_bytes += header.sh_size;
+        tables.insert(number);
+    }
     return elf_getdata(section, nullptr);
 }
 
-std::string_view ElfFile::Contents::string_at(std::size_t string_section, std::size_t offset) const {
+// The string table from this offset to its end.
+std::string_view ElfFile::Contents::strings_from(std::size_t string_section, std::size_t offset) const {
     Elf_Scn* section = elf_getscn(elf.get(), string_section);
     GElf_Shdr header;
     if (section == nullptr || gelf_getshdr(section, &header) == nullptr || header.sh_type != SHT_STRTAB) return {};
     const Elf_Data* data = table(section);
     if (data == nullptr || data->d_buf == nullptr || offset >= data->d_size) return {};
-    const char* start = static_cast<const char*>(data->d_buf) + offset;
-    const std::size_t limit = std::min(data->d_size - offset, kMaxNameBytes);
-    const void* end = std::memchr(start, 0, limit);
-    return end == nullptr ? std::string_view{} : std::string_view(start, static_cast<const char*>(end) - start);
+    return std::string_view(static_cast<const char*>(data->d_buf), data->d_size).substr(offset);
+}
+
+// Strings that overlap make small tables with endless names: what all calls together look at is limited.
+std::string_view ElfFile::Contents::string_at(std::size_t string_section, std::size_t offset) const {
+    const std::string_view strings = strings_from(string_section, offset).substr(0, kMaxNameBytes);
+    if (names_read_bytes + strings.size() > kMaxNamesReadBytes) return {};
+    const std::size_t end = strings.find('\0');
+    names_read_bytes += std::min(end, strings.size());
+    return end == std::string_view::npos ? std::string_view{} : strings.substr(0, end);
 }
 
 void ElfFile::Contents::read_build_id(const GElf_Phdr& notes) {
@@ -201,6 +222,9 @@ void ElfFile::Contents::read_build_id(const GElf_Phdr& notes) {
 std::string ElfFile::Contents::read_segments() {
     std::size_t count = 0;
     if (elf_getphdrnum(elf.get(), &count) != 0) return "its program headers cannot be read";
+    if (count > kMaxSegments)
+        return "it has " + std::to_string(count) + " program headers, and the kernel takes at most " +
+               std::to_string(kMaxSegments);
     for (std::size_t i = 0; i < count; ++i) {
         GElf_Phdr header;
         if (gelf_getphdr(elf.get(), static_cast<int>(i), &header) == nullptr) return "its program headers are damaged";
@@ -259,7 +283,6 @@ void ElfFile::Contents::read_functions() {
             last->size = std::max(last->size, function.size);
             continue;
         }
-        // Overlapping strings make small tables with endless names.
         if (names_bytes + function.name.size() > kMaxNamesBytes) continue;
         names_bytes += function.name.size();
         functions.push_back({std::string(function.name), function.address, function.size, function.global});
@@ -275,7 +298,10 @@ std::optional<std::uint64_t> ElfFile::Contents::object_address(Elf_Scn* section,
         GElf_Sym symbol;
         if (gelf_getsym(data, static_cast<int>(i), &symbol) == nullptr) return std::nullopt;
         if (GELF_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx == SHN_UNDEF) continue;
-        if (without_version(string_at(header.sh_link, symbol.st_name)) == name) return symbol.st_value;
+        const std::string_view strings = strings_from(header.sh_link, symbol.st_name);
+        if (!strings.starts_with(name) || strings.size() == name.size()) continue;
+        const char next = strings[name.size()];
+        if (next == '\0' || next == '@') return symbol.st_value;
     }
     return std::nullopt;
 }

@@ -74,8 +74,8 @@ private:
 };
 
 // The C++ or Rust name of a symbol; the symbol itself when it is not mangled, or when its name would be longer than
-// kMaxDemangledBytes (a short mangled name can stand for one of gigabytes). GNU clone suffixes stay in square brackets
-// as c++filt prints them: "f(int) [clone .cold]".
+// kMaxDemangledBytes or 128 times the symbol (a short mangled name can stand for one of gigabytes). GNU clone suffixes
+// stay in square brackets as c++filt prints them: "f(int) [clone .cold]".
 inline constexpr std::size_t kMaxDemangledBytes = 256 << 10;
 std::string demangle(const std::string& symbol);
 

@@ -375,6 +375,40 @@ std::string to_snake_case(std::string text) {
     return text;
 }
 
+// May this character stand beside the dot of a dotted key? Blanks may stand between.
+bool is_of_key(char c) {
+    constexpr std::string_view kOthers = "_-\"'";
+    const auto byte = static_cast<unsigned char>(c);
+    return std::isalnum(byte) || kOthers.find(c) != std::string_view::npos || byte > 127;
+}
+
+// Each dot of a key (a.b.c = 1) is a table in a table, and toml++ destroys those by recursion: some 35,000 end the
+// stack. Its own limit is for values in values only, 256. A key ends with its line. What a few dots in each of 256
+// lines can make is harmless; further dots are limited over the whole text. Dots in strings are counted too where they
+// look alike.
+void check_depth(std::string_view text, const std::string& path) {
+    constexpr std::size_t kDotsPerLine = 16, kMostFurtherDots = 1000;
+    constexpr std::string_view kBlanks = " \t";
+    std::size_t further_dots = 0;
+    for (std::size_t line_number = 1; !text.empty(); ++line_number) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+        std::size_t dots = 0;
+        for (std::size_t at = line.find('.'); at != std::string_view::npos; at = line.find('.', at + 1)) {
+            if (at == 0) continue;
+            const std::size_t before = line.find_last_not_of(kBlanks, at - 1);
+            const std::size_t after = line.find_first_not_of(kBlanks, at + 1);
+            if (before == std::string_view::npos || after == std::string_view::npos) continue;
+            if (is_of_key(line[before]) && is_of_key(line[after])) ++dots;
+        }
+        further_dots += dots - std::min(dots, kDotsPerLine);
+        if (further_dots <= kMostFurtherDots) continue;
+        throw Failure(ExitCode::kProbeMap,
+                      fmt::format("{}:{}:1: too many dots between names, up to this line", path, line_number),
+                      "break lines that hold more than 16 of them; " + kManual);
+    }
+}
+
 }  // namespace
 
 const TargetDefinition* ProbeMap::find_target(std::string_view name) const {
@@ -383,6 +417,7 @@ const TargetDefinition* ProbeMap::find_target(std::string_view name) const {
 }
 
 ProbeMap parse_probe_map(std::string_view text, const std::string& path) {
+    check_depth(text, path);
     toml::table root;
     try {
         root = toml::parse(text, std::string_view(path));

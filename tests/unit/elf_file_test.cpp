@@ -3,6 +3,7 @@
 
 #include <elf.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -245,6 +246,110 @@ TEST(ElfFile, SurvivesTruncationWhileOpen) {
     EXPECT_EQ(file->plt_target(file->functions().front().address), "");
 }
 
+// Damage by the thousand: what is looked at in each of many places must not be the whole file.
+
+Elf64_Ehdr header_of(const Bytes& bytes) {
+    Elf64_Ehdr header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    return header;
+}
+
+template <typename Entry>
+std::vector<Entry> entries_of(const Bytes& bytes, std::uint64_t offset, std::size_t count) {
+    std::vector<Entry> entries(count);
+    std::memcpy(entries.data(), &bytes.at(offset), count * sizeof(Entry));
+    return entries;
+}
+
+// Appends a table to the file and says where it lies.
+template <typename Entry>
+std::uint64_t append(Bytes& bytes, const std::vector<Entry>& entries) {
+    bytes.resize((bytes.size() + 15) / 16 * 16);
+    const std::uint64_t offset = bytes.size();
+    const char* start = reinterpret_cast<const char*>(entries.data());
+    bytes.insert(bytes.end(), start, start + entries.size() * sizeof(Entry));
+    return offset;
+}
+
+std::size_t find_section(const std::vector<Elf64_Shdr>& sections, std::uint32_t type) {
+    return std::find_if(sections.begin(), sections.end(), [&](const auto& one) { return one.sh_type == type; }) -
+           sections.begin();
+}
+
+TEST(ElfFile, RefusesMoreProgramHeadersThanTheKernel) {
+    Bytes bytes = read_bytes(kFunctions);
+    Elf64_Ehdr header = header_of(bytes);
+    auto segments = entries_of<Elf64_Phdr>(bytes, header.e_phoff, header.e_phnum);
+    segments.resize(1171, segments.at(0));
+    header.e_phoff = append(bytes, segments);
+    header.e_phnum = segments.size();
+    std::memcpy(bytes.data(), &header, sizeof header);
+    const TemporaryFile file;
+    file.write(bytes, bytes.size());
+    std::string error;
+    EXPECT_EQ(ElfFile::open(file.path(), error), nullptr);
+    EXPECT_EQ(error, file.path() + ": it has 1171 program headers, and the kernel takes at most 1170");
+}
+
+TEST(ElfFile, HoldsNoMoreTablesThanTheFileIsLarge) {
+    Bytes bytes = read_bytes(kFunctions);
+    Elf64_Ehdr header = header_of(bytes);
+    auto sections = entries_of<Elf64_Shdr>(bytes, header.e_shoff, header.e_shnum);
+    constexpr std::size_t kCopies = 2000;
+    Elf64_Shdr relocations{};
+    relocations.sh_type = SHT_RELA;
+    relocations.sh_size = kCopies * sizeof(Elf64_Rela);
+    relocations.sh_addralign = 8;
+    relocations.sh_entsize = sizeof(Elf64_Rela);
+    relocations.sh_link = find_section(sections, SHT_DYNSYM);
+    sections.insert(sections.end(), kCopies, relocations);
+    header.e_shoff = append(bytes, sections);
+    header.e_shnum = sections.size();
+    std::memcpy(bytes.data(), &header, sizeof header);
+    const TemporaryFile copy;
+    copy.write(bytes, bytes.size());
+    const auto file = open_or_fail(copy.path());
+    const auto held_bytes = [] {
+        const struct mallinfo2 memory = mallinfo2();
+        return memory.uordblks + memory.hblkhd;
+    };
+    const std::size_t before = held_bytes();
+    EXPECT_EQ(file->got_target(0), "");
+    EXPECT_LT(held_bytes() - before, 4 * bytes.size());
+}
+
+// 200,000 names of 32 KiB on average, in a table of 64 KiB: sorting them would take minutes.
+TEST(ElfFile, LooksAtNoMoreNamesThanItCanHold) {
+    Bytes bytes = read_bytes(kFunctions);
+    Elf64_Ehdr header = header_of(bytes);
+    auto sections = entries_of<Elf64_Shdr>(bytes, header.e_shoff, header.e_shnum);
+    Elf64_Shdr& table = sections.at(find_section(sections, SHT_SYMTAB));
+    Elf64_Shdr& strings = sections.at(table.sh_link);
+    const auto old_symbols = entries_of<Elf64_Sym>(bytes, table.sh_offset, table.sh_size / sizeof(Elf64_Sym));
+    const auto function = std::find_if(old_symbols.begin(), old_symbols.end(), [](const Elf64_Sym& symbol) {
+        return ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_shndx != SHN_UNDEF;
+    });
+    ASSERT_NE(function, old_symbols.end());
+    constexpr std::size_t kNameBytes = 65000;
+    std::vector<char> names(kNameBytes, 'a');
+    names.push_back('\0');
+    std::vector<Elf64_Sym> symbols(200'000, *function);
+    for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i].st_name = i % kNameBytes;
+    strings.sh_offset = append(bytes, names);
+    strings.sh_size = names.size();
+    table.sh_offset = append(bytes, symbols);
+    table.sh_size = symbols.size() * sizeof(Elf64_Sym);
+    header.e_shoff = append(bytes, sections);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    const TemporaryFile copy;
+    copy.write(bytes, bytes.size());
+    const auto file = open_or_fail(copy.path());
+    std::size_t names_bytes = 0;
+    for (const FunctionSymbol& one : file->functions()) names_bytes += one.name.size();
+    EXPECT_GT(names_bytes, 0u);
+    EXPECT_LE(names_bytes, std::size_t{1} << 29);
+}
+
 TEST(Demangle, KeepsNamesThatAreNotMangled) {
     for (const char* name : {"", "main", "foo.cold", "_start", "_Z", "_Zx", "_R", "_ZN6sample7catches"})
         EXPECT_EQ(demangle(name), name);
@@ -282,6 +387,23 @@ TEST(Demangle, GivesUpOnExplodingNames) {
         symbol += "S_I" + previous + previous + "E";
     }
     EXPECT_EQ(demangle(symbol), symbol);
+}
+
+// The first of those links make names that are longer and longer for symbols that are hardly so.
+TEST(Demangle, LimitsNamesByTheirSymbols) {
+    std::string symbol = "_Z1f1AIiiE";
+    EXPECT_EQ(demangle(symbol), "f(A<int, int>)");
+    std::size_t demangled = 0;
+    for (int i = 0; i < 20; ++i) {
+        const std::string previous = std::string("S") + "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[i] + "_";
+        symbol += "S_I" + previous + previous + "E";
+        const std::string name = demangle(symbol);
+        if (name == symbol) continue;
+        ++demangled;
+        EXPECT_LE(name.size(), 128 * symbol.size());
+    }
+    EXPECT_GE(demangled, 5u);
+    EXPECT_LT(demangled, 15u);
 }
 
 TEST(Demangle, SurvivesDeepNesting) {

@@ -34,6 +34,21 @@ void PrintTo(const Refused& refused, std::ostream* out) {
     *out << refused.text;
 }
 
+// a.a.a…: each dot is a table in a table.
+std::string deep_key(std::size_t dots) {
+    std::string key = "a";
+    for (std::size_t i = 0; i < dots; ++i) key += i % 2 == 0 ? ".\"a\"" : " . 'a'";
+    return key;
+}
+
+// Values in values as deep as toml++ lets them, each under a dotted key.
+std::string deep_values() {
+    constexpr std::size_t kDepth = 250, kDots = 16;
+    std::string text;
+    for (std::size_t i = 0; i < kDepth / 2; ++i) text += "{" + deep_key(kDots) + "=[\n";
+    return deep_key(kDots) + "=[\n" + text;
+}
+
 class ProbeMapError : public testing::TestWithParam<Refused> {};
 
 TEST_P(ProbeMapError, SaysWhereAndWhatIsAllowed) {
@@ -47,6 +62,7 @@ TEST_P(ProbeMapError, SaysWhereAndWhatIsAllowed) {
     }
 }
 
+const std::string kRootKeys = "allowed: version, targets, labels, ranges";
 const std::string kRangeKeys =
     "allowed: name, target, functions, symbols, places, begin, end, inside, not_inside, labels, cold, return_probes, "
     "follow_tail_calls";
@@ -69,6 +85,12 @@ INSTANTIATE_TEST_SUITE_P(
             "m.toml:2:1: key '" + std::string(4096, 'v') + "': unknown key, allowed: version, targets, labels, ranges"},
         Refused{"version = 1\n[targets.lib\n",
                 "m.toml:2:13: Error while parsing table header: expected ']', saw '\\n'"},
+        Refused{"version = 1\n" + deep_key(1016) + " = 1\n", "m.toml:2:1: key 'a': unknown key, " + kRootKeys},
+        Refused{"version = 1\n" + deep_key(1017) + " = 1\n",
+                "m.toml:2:1: too many dots between names, up to this line"},
+        Refused{deep_key(600) + " = 1\n[" + deep_key(600) + "]\n",
+                "m.toml:2:1: too many dots between names, up to this line"},
+        Refused{deep_key(1'000'000), "m.toml:1:1: too many dots between names, up to this line"},
         Refused{"version = 1\na = [1\nb = 2\n",
                 "m.toml:3:1: Error while parsing array: expected comma or closing ']', saw 'b'"}));
 
@@ -615,6 +637,12 @@ TEST(DefaultMap, LeavesWhatOnlyLooksLikeARange) {
          }) {
         EXPECT_EQ(matches(name), std::vector<std::string>{}) << name;
     }
+}
+
+// What is let through must not end the stack; inline tables end with their line, so the values are arrays of them.
+TEST(ProbeMap, ReadsTheDeepestTablesThatItLetsThrough) {
+    EXPECT_THROW(parse_probe_map(deep_values() + deep_key(1000) + "=1", "m.toml"), Failure);
+    EXPECT_THROW(parse_probe_map(deep_values(), "m.toml"), Failure);
 }
 
 }  // namespace
