@@ -1,8 +1,305 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loader/probes/debug_info.h"
+
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gelf.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "loader/probes/elf_file.h"
+
 namespace hostrange {
-InlinedInstances find_inlined_instances(const std::string&,
-                                        const std::function<bool(const std::string&, const std::string&)>&) {
-    return {};
+
+namespace {
+
+constexpr std::uint64_t kMaxSectionBytes = 2ull << 30;  // of all debug sections, when they are unpacked
+constexpr std::uint64_t kMaxEntries = 200'000'000;      // DIEs looked at
+constexpr std::size_t kMaxDepth = 512;                  // of the tree of DIEs; compilers stay below 100
+constexpr std::size_t kMaxRanges = 4096;                // of one inlined call
+constexpr std::size_t kMaxInstances = 1'000'000;
+
+struct EndDwarf {
+    void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); }
+};
+struct EndElf {
+    void operator()(Elf* elf) const { elf_end(elf); }
+};
+
+class Descriptor {
+public:
+    explicit Descriptor(const std::string& path) : number_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+    ~Descriptor() {
+        if (number_ >= 0) close(number_);
+    }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    int number() const { return number_; }
+
+private:
+    int number_;
+};
+
+// What a debug section says it unpacks to; its own size if it is not compressed. A bomb of a few kilobytes can claim
+// terabytes, and libdw would believe it.
+std::uint64_t unpacked_size(Elf_Scn* section, const GElf_Shdr& header, std::string_view name) {
+    if ((header.sh_flags & SHF_COMPRESSED) != 0) {
+        GElf_Chdr compressed;
+        return gelf_getchdr(section, &compressed) != nullptr ? compressed.ch_size : UINT64_MAX;
+    }
+    if (name.starts_with(".zdebug")) {
+        // "ZLIB", then the size in eight bytes, the highest first.
+        const Elf_Data* data = elf_rawdata(section, nullptr);
+        if (data == nullptr || data->d_buf == nullptr || data->d_size < 12) return UINT64_MAX;
+        std::uint64_t size = 0;
+        for (int i = 4; i < 12; ++i) size = size << 8 | static_cast<const std::uint8_t*>(data->d_buf)[i];
+        return size;
+    }
+    return header.sh_size;
 }
+
+// Empty if the debug sections may be handed to libdw.
+std::string refusal(Elf* elf, bool& has_debug_info) {
+    std::size_t names = 0;
+    if (elf_getshdrstrndx(elf, &names) != 0) return "";
+    std::uint64_t total = 0;
+    Elf_Scn* section = nullptr;
+    while ((section = elf_nextscn(elf, section)) != nullptr) {
+        GElf_Shdr header;
+        if (gelf_getshdr(section, &header) == nullptr || header.sh_type == SHT_NOBITS) continue;
+        const char* text = elf_strptr(elf, names, header.sh_name);
+        const std::string_view name = text != nullptr ? text : "";
+        if (!name.starts_with(".debug_") && !name.starts_with(".zdebug_")) continue;
+        if (name.ends_with("debug_info")) has_debug_info = true;
+        const std::uint64_t size = unpacked_size(section, header, name);
+        if (size > kMaxSectionBytes || total + size > kMaxSectionBytes)
+            return fmt::format("it is larger than {} GiB when unpacked", kMaxSectionBytes >> 30);
+        total += size;
+    }
+    return "";
+}
+
+// An inlined function, as far as it has been asked for.
+struct Origin {
+    bool wanted = false;
+    std::string symbol, name;
+};
+
+class InlinedFinder {
+public:
+    InlinedFinder(const std::function<bool(const std::string&, const std::string&)>& wanted, InlinedInstances& result)
+        : wanted_(wanted), result_(result) {}
+
+    void run(Dwarf* dwarf) {
+        Dwarf_CU* unit = nullptr;
+        std::uint8_t unit_type = 0;
+        Dwarf_Half version = 0;
+        Dwarf_Die root, split_root;
+        int status;
+        while ((status = dwarf_get_units(dwarf, unit, &unit, &version, &unit_type, &root, &split_root)) == 0) {
+            if (unit_type == DW_UT_type || unit_type == DW_UT_split_type) continue;
+            if (unit_type == DW_UT_skeleton) {
+                if (split_root.addr != nullptr && split_root.cu != nullptr)
+                    walk(split_root);
+                else
+                    note_missing_split(root);
+            } else {
+                walk(root);
+            }
+            if (is_full_) return;
+        }
+        if (status < 0) note(std::string("it is damaged: ") + dwarf_errmsg(-1));
+    }
+
+private:
+    // What a DIE inherits from those around it.
+    struct Place {
+        Dwarf_Die die;
+        std::optional<std::uint64_t> container;
+        unsigned depth;
+    };
+
+    void note(const std::string& problem) {
+        if (result_.problem.empty()) result_.problem = problem;
+    }
+
+    void note_missing_split(Dwarf_Die& root) {
+        Dwarf_Attribute attribute;
+        const char* name = nullptr;
+        for (const unsigned code : {DW_AT_dwo_name, DW_AT_GNU_dwo_name})
+            if (name == nullptr && dwarf_attr(&root, code, &attribute) != nullptr) name = dwarf_formstring(&attribute);
+        note(fmt::format("the split part {} was not found", name != nullptr ? name : "of a unit"));
+    }
+
+    // Depth first, without recursion. `path` holds the DIEs from the root to the one at hand.
+    void walk(const Dwarf_Die& root) {
+        std::vector<Place> path = {{root, std::nullopt, 0}};
+        bool descend = true;
+        while (!path.empty()) {
+            if (++entries_ > kMaxEntries) {
+                note(fmt::format("it has more than {} entries", kMaxEntries));
+                is_full_ = true;
+                return;
+            }
+            Dwarf_Die next;
+            if (descend && dwarf_haschildren(&path.back().die) > 0 && has_code_below(path.back().die)) {
+                if (path.size() >= kMaxDepth)
+                    note(fmt::format("it is nested deeper than {}", kMaxDepth));
+                else if (dwarf_child(&path.back().die, &next) == 0) {
+                    path.push_back(look_at(next, path.back()));
+                    if (is_full_) return;
+                    continue;
+                }
+            }
+            if (path.size() == 1) return;
+            if (dwarf_siblingof(&path.back().die, &next) == 0) {
+                path.pop_back();
+                path.push_back(look_at(next, path.back()));
+                descend = true;
+                if (is_full_) return;
+            } else {
+                path.pop_back();
+                descend = false;
+            }
+        }
+    }
+
+    // Types have no code in them: member functions are only declared there.
+    static bool has_code_below(Dwarf_Die& die) {
+        switch (dwarf_tag(&die)) {
+            case DW_TAG_structure_type:
+            case DW_TAG_class_type:
+            case DW_TAG_union_type:
+            case DW_TAG_enumeration_type:
+            case DW_TAG_array_type:
+            case DW_TAG_subroutine_type:
+            case DW_TAG_call_site:
+            case DW_TAG_GNU_call_site:
+                return false;
+            default:
+                return true;
+        }
+    }
+
+    Place look_at(Dwarf_Die& die, const Place& around) {
+        Place place{die, around.container, around.depth};
+        const int tag = dwarf_tag(&die);
+        if (tag == DW_TAG_subprogram) {
+            const std::vector<AddressRange> ranges = ranges_of(die);
+            place.depth = 0;
+            place.container = std::nullopt;
+            // The part with the entry comes first, whatever its address.
+            if (!ranges.empty()) place.container = entry_of(die, ranges);
+        } else if (tag == DW_TAG_inlined_subroutine) {
+            if (place.container) add(die, *place.container, place.depth);
+            ++place.depth;
+        }
+        return place;
+    }
+
+    static std::vector<AddressRange> ranges_of(Dwarf_Die& die) {
+        std::vector<AddressRange> ranges;
+        if (dwarf_hasattr(&die, DW_AT_ranges) == 0 && dwarf_hasattr(&die, DW_AT_low_pc) == 0) return ranges;
+        Dwarf_Addr base = 0, begin = 0, end = 0;
+        ptrdiff_t offset = 0;
+        while (ranges.size() < kMaxRanges && (offset = dwarf_ranges(&die, offset, &base, &begin, &end)) > 0)
+            if (end > begin) ranges.push_back({begin, end});
+        return ranges;
+    }
+
+    static std::uint64_t entry_of(Dwarf_Die& die, const std::vector<AddressRange>& ranges) {
+        Dwarf_Addr entry = 0;
+        if (dwarf_hasattr(&die, DW_AT_entry_pc) != 0 && dwarf_entrypc(&die, &entry) == 0) return entry;
+        if (dwarf_hasattr(&die, DW_AT_low_pc) != 0 && dwarf_lowpc(&die, &entry) == 0) return entry;
+        return ranges.front().begin;
+    }
+
+    void add(Dwarf_Die& die, std::uint64_t container, unsigned depth) {
+        Dwarf_Attribute attribute;
+        Dwarf_Die origin_die;
+        if (dwarf_attr(&die, DW_AT_abstract_origin, &attribute) == nullptr ||
+            dwarf_formref_die(&attribute, &origin_die) == nullptr)
+            return;
+        const Origin& origin = origin_of(origin_die);
+        if (!origin.wanted) return;
+        InlinedInstance instance{origin.symbol, origin.name, container, ranges_of(die), 0, depth};
+        if (instance.ranges.empty()) return;
+        instance.entry = entry_of(die, instance.ranges);
+        std::sort(instance.ranges.begin(), instance.ranges.end(),
+                  [](const AddressRange& one, const AddressRange& other) { return one.begin < other.begin; });
+        if (result_.instances.size() >= kMaxInstances) {
+            note(fmt::format("more than {} inlined calls match", kMaxInstances));
+            is_full_ = true;
+            return;
+        }
+        result_.instances.push_back(std::move(instance));
+    }
+
+    const Origin& origin_of(Dwarf_Die& die) {
+        const auto [found, is_new] = origins_.try_emplace(die.addr);
+        Origin& origin = found->second;
+        if (!is_new) return origin;
+        // libdw follows DW_AT_specification and DW_AT_abstract_origin, at most 16 of them.
+        Dwarf_Attribute attribute;
+        const char* text = nullptr;
+        for (const unsigned code : {DW_AT_linkage_name, DW_AT_MIPS_linkage_name})
+            if (text == nullptr && dwarf_attr_integrate(&die, code, &attribute) != nullptr)
+                text = dwarf_formstring(&attribute);
+        if (text != nullptr) {
+            origin.symbol = text;
+            origin.name = demangle(origin.symbol);
+        } else if (dwarf_attr_integrate(&die, DW_AT_name, &attribute) != nullptr &&
+                   (text = dwarf_formstring(&attribute)) != nullptr) {
+            origin.name = text;
+        }
+        origin.wanted = !origin.name.empty() && wanted_(origin.symbol, origin.name);
+        if (!origin.wanted) origin.symbol = origin.name = {};
+        return origin;
+    }
+
+    const std::function<bool(const std::string&, const std::string&)>& wanted_;
+    InlinedInstances& result_;
+    std::unordered_map<const void*, Origin> origins_;  // by the place of the DIE in memory
+    std::uint64_t entries_ = 0;
+    bool is_full_ = false;
+};
+
+}  // namespace
+
+InlinedInstances find_inlined_instances(
+    const std::string& path,
+    const std::function<bool(const std::string& symbol, const std::string& demangled)>& wanted) {
+    InlinedInstances result;
+    const Descriptor file(path);
+    if (file.number() < 0) {
+        result.problem = path + ": " + std::strerror(errno);
+        return result;
+    }
+    elf_version(EV_CURRENT);
+    const std::unique_ptr<Elf, EndElf> elf(elf_begin(file.number(), ELF_C_READ, nullptr));
+    if (!elf || elf_kind(elf.get()) != ELF_K_ELF) return result;
+    result.problem = refusal(elf.get(), result.has_debug_info);
+    if (!result.problem.empty() || !result.has_debug_info) return result;
+    const std::unique_ptr<Dwarf, EndDwarf> dwarf(dwarf_begin_elf(elf.get(), DWARF_C_READ, nullptr));
+    if (!dwarf) {
+        result.problem = dwarf_errmsg(-1);
+        return result;
+    }
+    InlinedFinder(wanted, result).run(dwarf.get());
+    std::stable_sort(result.instances.begin(), result.instances.end(),
+                     [](const InlinedInstance& one, const InlinedInstance& other) {
+                         return std::tie(one.container_address, one.depth, one.entry) <
+                                std::tie(other.container_address, other.depth, other.entry);
+                     });
+    return result;
+}
+
 }  // namespace hostrange

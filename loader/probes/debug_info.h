@@ -8,26 +8,30 @@
 
 namespace hostrange {
 
+// Half-open, virtual addresses in the file.
 struct AddressRange {
     std::uint64_t begin, end;
 };
 
+// One call of a function that the compiler has put in place of the call.
 struct InlinedInstance {
-    std::string symbol;
-    std::string name;
-    std::uint64_t container_address;
-    std::vector<AddressRange> ranges;
-    std::uint64_t entry;
-    unsigned depth;
+    std::string symbol;                // linkage name of the inlined function; empty if the debug information has none
+    std::string name;                  // demangled; without a linkage name, the plain one
+    std::uint64_t container_address;   // entry of the function that it is inlined into
+    std::vector<AddressRange> ranges;  // of its code, sorted, never empty
+    std::uint64_t entry;               // the first instruction that runs
+    unsigned depth;                    // inlined calls around it, in the same function
 };
 
 struct InlinedInstances {
-    std::vector<InlinedInstance> instances;
-    std::vector<std::string> without_code;
+    std::vector<InlinedInstance> instances;  // by container, then from the outside in, then by entry
     bool has_debug_info = false;
-    std::string problem;
+    std::string problem;  // not empty: what could not be read, and why; what was read is kept
 };
 
+// Reads the DWARF (2 to 5, compressed and split too) of the file at `path`: its own, not a separate debug file's.
+// `wanted` is asked once for each inlined function. Hostile input: time and memory are bounded, see the limits in the
+// source; libdw checks what it reads.
 InlinedInstances find_inlined_instances(
     const std::string& path,
     const std::function<bool(const std::string& symbol, const std::string& demangled)>& wanted);

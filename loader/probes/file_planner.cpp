@@ -92,7 +92,8 @@ private:
         placement.symbol = found.front().first->name;
         placement.name = demangle(placement.symbol);
         bool labels_differ = false;
-        for (auto& [symbol, match] : found) {
+        for (auto& [symbol, found_match] : found) {
+            SymbolMatch& match = found_match;
             const auto same = std::find_if(placement.matches.begin(), placement.matches.end(), [&](const auto& other) {
                 return other.role == match.role && (other.range == match.range || match.role == Role::kScope);
             });

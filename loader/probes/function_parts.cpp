@@ -137,6 +137,12 @@ void FunctionReader::add_named_parts(const FunctionGroup& group, WholeFunction& 
     }
 }
 
+bool FunctionReader::add_parts(const FunctionGroup& group, WholeFunction& function) const {
+    const bool reached = add_reached_parts(group, function);
+    const bool landed = add_landing_pads(function);
+    return reached || landed;
+}
+
 void FunctionReader::decode(WholeFunction& function) {
     std::uint64_t bytes = 0;
     for (const CodePart& part : function.parts) bytes += part.size;
@@ -167,8 +173,7 @@ WholeFunction FunctionReader::decode_whole(const FunctionGroup& group) {
     add_landing_pads(function);
     decode(function);
     // Parts reach further parts, but each only once.
-    while (function.code.problem.empty() && (add_reached_parts(group, function) | add_landing_pads(function)))
-        decode(function);
+    while (function.code.problem.empty() && add_parts(group, function)) decode(function);
     return function;
 }
 
