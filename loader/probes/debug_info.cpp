@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -26,6 +27,10 @@ constexpr std::uint64_t kMaxEntries = 200'000'000;      // DIEs looked at
 constexpr std::size_t kMaxDepth = 512;                  // of the tree of DIEs; compilers stay below 100
 constexpr std::size_t kMaxRanges = 4096;                // of one inlined call
 constexpr std::size_t kMaxInstances = 1'000'000;
+constexpr std::uint64_t kMaxScopeBytes = 256u << 20;  // of units searched for what encloses a DIE
+constexpr unsigned kMaxTypeDepth = 16;                // pointers to pointers to …
+constexpr std::size_t kMaxParameters = 64;
+constexpr std::size_t kMaxComposedBytes = 4096;
 
 struct EndDwarf {
     void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); }
@@ -86,6 +91,108 @@ std::string refusal(Elf* elf, bool& has_debug_info) {
     }
     return "";
 }
+
+// Composes the names of functions that have no linkage name: those that no other source can see. They look like
+// demangled ones: "outer::(anonymous namespace)::f(int, char const*)".
+class NameComposer {
+public:
+    std::string function(Dwarf_Die& die) {
+        Dwarf_Die declaration = declaration_of(die);
+        std::string name = qualified(declaration);
+        Dwarf_Die child;
+        std::string parameters;
+        std::size_t count = 0;
+        for (int status = dwarf_child(&declaration, &child); status == 0 && count < kMaxParameters;
+             status = dwarf_siblingof(&child, &child)) {
+            if (dwarf_tag(&child) != DW_TAG_formal_parameter) continue;
+            Dwarf_Attribute attribute;
+            if (dwarf_attr_integrate(&child, DW_AT_artificial, &attribute) != nullptr) continue;
+            parameters += (count++ == 0 ? "" : ", ") + type_of(child, 0);
+        }
+        return name.empty() ? name : (name + "(" + parameters + ")").substr(0, kMaxComposedBytes);
+    }
+
+private:
+    static Dwarf_Die declaration_of(Dwarf_Die& die) {
+        Dwarf_Attribute attribute;
+        Dwarf_Die result = die, next;
+        for (const unsigned code : {DW_AT_abstract_origin, DW_AT_specification})
+            if (dwarf_attr(&result, code, &attribute) != nullptr && dwarf_formref_die(&attribute, &next) != nullptr)
+                result = next;
+        return result;
+    }
+
+    // With the namespaces and classes around it. Finding those takes a search of the whole unit.
+    std::string qualified(Dwarf_Die& die) {
+        const char* own = dwarf_diename(&die);
+        if (own == nullptr) return "";
+        std::string name = own;
+        Dwarf_Die unit;
+        if (dwarf_diecu(&die, &unit, nullptr, nullptr) == nullptr) return name;
+        spent_bytes_ += unit_size(unit);
+        if (spent_bytes_ > kMaxScopeBytes) return name;
+        Dwarf_Die* scopes = nullptr;
+        const int count = dwarf_getscopes_die(&die, &scopes);
+        for (int i = 1; i < count && name.size() < kMaxComposedBytes; ++i) {
+            const char* outer = dwarf_diename(&scopes[i]);
+            switch (dwarf_tag(&scopes[i])) {
+                case DW_TAG_namespace:
+                    name = std::string(outer != nullptr ? outer : "(anonymous namespace)") + "::" + name;
+                    break;
+                case DW_TAG_structure_type:
+                case DW_TAG_class_type:
+                case DW_TAG_union_type:
+                    name = std::string(outer != nullptr ? outer : "{unnamed type}") + "::" + name;
+                    break;
+                default:
+                    break;
+            }
+        }
+        std::free(scopes);
+        return name;
+    }
+
+    // Of the unit with this DIE, roughly: to the next one.
+    std::uint64_t unit_size(Dwarf_Die& unit) {
+        const auto [known, is_new] = unit_sizes_.try_emplace(unit.addr, 0);
+        if (is_new) {
+            Dwarf_Die end;
+            std::uint64_t last = dwarf_dieoffset(&unit);
+            const std::uint64_t first = last;
+            for (int status = dwarf_child(&unit, &end); status == 0; status = dwarf_siblingof(&end, &end))
+                last = dwarf_dieoffset(&end);
+            known->second = last - first + 1;
+        }
+        return known->second;
+    }
+
+    std::string type_of(Dwarf_Die& die, unsigned depth) {
+        Dwarf_Attribute attribute;
+        Dwarf_Die type;
+        if (depth > kMaxTypeDepth || dwarf_attr_integrate(&die, DW_AT_type, &attribute) == nullptr ||
+            dwarf_formref_die(&attribute, &type) == nullptr)
+            return "void";
+        switch (dwarf_tag(&type)) {
+            case DW_TAG_pointer_type:
+                return type_of(type, depth + 1) + "*";
+            case DW_TAG_reference_type:
+                return type_of(type, depth + 1) + "&";
+            case DW_TAG_rvalue_reference_type:
+                return type_of(type, depth + 1) + "&&";
+            case DW_TAG_const_type:
+                return type_of(type, depth + 1) + " const";
+            case DW_TAG_volatile_type:
+                return type_of(type, depth + 1) + " volatile";
+            case DW_TAG_typedef:
+                return type_of(type, depth + 1);
+            default:
+                return qualified(type);
+        }
+    }
+
+    std::uint64_t spent_bytes_ = 0;
+    std::unordered_map<const void*, std::uint64_t> unit_sizes_;
+};
 
 // An inlined function, as far as it has been asked for.
 struct Origin {
@@ -256,9 +363,8 @@ private:
         if (text != nullptr) {
             origin.symbol = text;
             origin.name = demangle(origin.symbol);
-        } else if (dwarf_attr_integrate(&die, DW_AT_name, &attribute) != nullptr &&
-                   (text = dwarf_formstring(&attribute)) != nullptr) {
-            origin.name = text;
+        } else {
+            origin.name = composer_.function(die);
         }
         origin.wanted = !origin.name.empty() && wanted_(origin.symbol, origin.name);
         if (!origin.wanted) origin.symbol = origin.name = {};
@@ -267,6 +373,7 @@ private:
 
     const std::function<bool(const std::string&, const std::string&)>& wanted_;
     InlinedInstances& result_;
+    NameComposer composer_;
     std::unordered_map<const void*, Origin> origins_;  // by the place of the DIE in memory
     std::uint64_t entries_ = 0;
     bool is_full_ = false;

@@ -16,7 +16,7 @@ struct AddressRange {
 // One call of a function that the compiler has put in place of the call.
 struct InlinedInstance {
     std::string symbol;                // linkage name of the inlined function; empty if the debug information has none
-    std::string name;                  // demangled; without a linkage name, the plain one
+    std::string name;                  // demangled; without a linkage name, composed to look like it
     std::uint64_t container_address;   // entry of the function that it is inlined into
     std::vector<AddressRange> ranges;  // of its code, sorted, never empty
     std::uint64_t entry;               // the first instruction that runs

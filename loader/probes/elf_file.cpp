@@ -123,7 +123,8 @@ struct ElfFile::Contents {
     void find_sections();
     void read_build_id(const GElf_Phdr& notes);
     void add_functions(Elf_Scn* table, std::vector<RawFunction>& found) const;
-    void read_functions();
+    void read_functions(const Contents* debug);
+    bool has_debug_symbols = false;
     void read_got_names();
     std::optional<std::uint64_t> object_address(Elf_Scn* table, const std::string& name) const;
     Elf_Data* table(Elf_Scn* section) const;
@@ -268,10 +269,13 @@ void ElfFile::Contents::add_functions(Elf_Scn* section, std::vector<RawFunction>
     }
 }
 
-void ElfFile::Contents::read_functions() {
+void ElfFile::Contents::read_functions(const Contents* debug) {
     std::vector<RawFunction> found;
     add_functions(symbol_table, found);
     add_functions(dynamic_symbols, found);
+    if (debug != nullptr) debug->add_functions(debug->symbol_table, found);
+    functions.clear();
+    names_bytes = 0;
     std::sort(found.begin(), found.end(), [](const RawFunction& a, const RawFunction& b) {
         return a.address != b.address ? a.address < b.address : a.name < b.name;
     });
@@ -349,7 +353,7 @@ std::string ElfFile::Contents::read() {
     const std::string problem = read_segments();
     if (!problem.empty()) return problem;
     find_sections();
-    read_functions();
+    read_functions(nullptr);
     return "";
 }
 
@@ -380,8 +384,29 @@ std::string ElfFile::build_id() const {
     return contents_->build_id;
 }
 
+bool ElfFile::add_symbols_of(const std::string& debug_path) {
+    const int descriptor = ::open(debug_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) return false;
+    Contents debug(debug_path, descriptor);
+    struct stat status;
+    if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    debug.file_size = status.st_size;
+    debug.elf.reset(elf_begin(descriptor, ELF_C_READ, nullptr));
+    GElf_Ehdr header;
+    if (!debug.elf || elf_kind(debug.elf.get()) != ELF_K_ELF || gelf_getehdr(debug.elf.get(), &header) == nullptr ||
+        !unsupported_kind(header).empty())
+        return false;
+    // Its code is in the other file.
+    debug.segments = contents_->segments;
+    debug.find_sections();
+    if (debug.symbol_table == nullptr) return false;
+    contents_->read_functions(&debug);
+    contents_->has_debug_symbols = true;
+    return true;
+}
+
 bool ElfFile::has_symbol_table() const {
-    return contents_->symbol_table != nullptr;
+    return contents_->symbol_table != nullptr || contents_->has_debug_symbols;
 }
 
 const std::vector<FunctionSymbol>& ElfFile::functions() const {

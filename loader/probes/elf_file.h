@@ -27,9 +27,13 @@ public:
     static std::unique_ptr<ElfFile> open(const std::string& path, std::string& error);
     ~ElfFile();
 
+    // Adds the functions that the .symtab of a separate debug file names. False if it cannot be read or has none.
+    bool add_symbols_of(const std::string& debug_path);
+
     const std::string& path() const;
-    std::string build_id() const;   // lower-case hex; empty if the file has none
-    bool has_symbol_table() const;  // .symtab; if not, only exported functions are known
+    std::string build_id() const;  // lower-case hex; empty if the file has none
+    bool has_symbol_table()
+        const;  // .symtab, its own or that of a debug file; if not, only exported functions are known
 
     // All defined functions (STT_FUNC, STT_GNU_IFUNC left out) of .symtab and .dynsym, duplicates of (name, address)
     // taken out, sorted by address.

@@ -172,10 +172,9 @@ private:
             if (is_new) found->second = matcher_.match(symbol, name);
             return found->second;
         };
-        const std::string& path = plan_.debug_file.empty() ? plan_.open_path : plan_.debug_file;
-        InlinedInstances found = find_inlined_instances(path, [&](const std::string& symbol, const std::string& name) {
-            return !matches_of(symbol, name).empty();
-        });
+        InlinedInstances found = find_inlined_instances(
+            plan_.debug_info_path,
+            [&](const std::string& symbol, const std::string& name) { return !matches_of(symbol, name).empty(); });
         plan_.debug_info = found.has_debug_info;
         if (!found.problem.empty()) plan_.warnings.push_back("debug information: " + found.problem);
         for (InlinedInstance& instance : found.instances) {

@@ -66,6 +66,19 @@ FunctionReader::FunctionReader(const ElfFile& file, const KernelNops& kernel)
         if (cold_by_base_.contains(symbol.name)) addresses_by_base_[symbol.name].push_back(symbol.address);
 }
 
+// Whether some symbol at this address names a function and no part of one.
+bool FunctionReader::is_function(std::uint64_t address) const {
+    const std::vector<FunctionSymbol>& functions = file_.functions();
+    const auto first =
+        std::lower_bound(functions.begin(), functions.end(), address,
+                         [](const FunctionSymbol& symbol, std::uint64_t wanted) { return symbol.address < wanted; });
+    for (auto symbol = first; symbol != functions.end() && symbol->address == address; ++symbol) {
+        const CloneSuffix suffix = clone_suffix(symbol->name);
+        if (!suffix.cold && !suffix.part) return true;
+    }
+    return false;
+}
+
 // The part of the function that a jump to this address enters; nullptr if it enters another function.
 const FunctionSymbol* FunctionReader::part_symbol_at(const FunctionGroup& group, std::uint64_t address) const {
     const std::vector<FunctionSymbol>& functions = file_.functions();
@@ -76,8 +89,9 @@ const FunctionSymbol* FunctionReader::part_symbol_at(const FunctionGroup& group,
         const FunctionSymbol& symbol = *--after;
         if (address - symbol.address >= symbol.size) return nullptr;
         const CloneSuffix suffix = clone_suffix(symbol.name);
-        // A .cold part is its own whatever its name: folding and link-time optimisation rename.
-        if (suffix.cold) return &symbol;
+        // A .cold part is its own whatever its name: folding and link-time optimisation rename. But one that has been
+        // folded with a function is that function, for whoever calls it.
+        if (suffix.cold) return is_function(symbol.address) ? nullptr : &symbol;
         // A .part is a function that its base may also call; jumped to, it returns in the base's stead.
         if (suffix.part && address == symbol.address &&
             std::any_of(group.symbols.begin(), group.symbols.end(),

@@ -53,6 +53,7 @@ public:
 private:
     WholeFunction decode_whole(const FunctionGroup& group);
     std::optional<CodePart> part_at(const FunctionGroup& group, std::uint64_t address) const;
+    bool is_function(std::uint64_t address) const;
     const FunctionSymbol* part_symbol_at(const FunctionGroup& group, std::uint64_t address) const;
     bool add_parts(const FunctionGroup& group, WholeFunction& function) const;
     bool add_reached_parts(const FunctionGroup& group, WholeFunction& function) const;

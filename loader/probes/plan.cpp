@@ -22,6 +22,14 @@ FilePlan plan_header(const MappedFile& file) {
     return plan;
 }
 
+// Of /proc/PID/map_files/… and the like: where the process has its files.
+std::string root_of(const std::string& open_path) {
+    const std::string proc = "/proc/";
+    const std::size_t slash = open_path.find('/', proc.size());
+    if (open_path.compare(0, proc.size(), proc) != 0 || slash == std::string::npos) return "";
+    return open_path.substr(0, slash) + "/root";
+}
+
 }  // namespace
 
 bool opens_scope(SiteKind kind) {
@@ -61,6 +69,16 @@ FilePlan plan_file(const ProbeMap& map, const MappedFile& file, const PlanSettin
     const std::unique_ptr<ElfFile> elf = ElfFile::open(file.open_path, plan.problem);
     if (!elf) return plan;
     plan.build_id = elf->build_id();
+    const bool has_own_debug_info = has_debug_info(file.open_path);
+    if (!elf->has_symbol_table() || !has_own_debug_info) {
+        DebugFileSearch search = settings.debug_files;
+        if (search.root.empty()) search.root = root_of(file.open_path);
+        const std::string debug_file = find_debug_file(file.open_path, file.path, plan.build_id, search);
+        const bool has_symbols = elf->has_symbol_table() || debug_file.empty() || elf->add_symbols_of(debug_file);
+        if (!has_symbols) plan.warnings.push_back(debug_file + ": it has no symbol table that can be read");
+        if (!debug_file.empty()) plan.debug_file = debug_file;
+    }
+    plan.debug_info_path = has_own_debug_info || plan.debug_file.empty() ? file.open_path : plan.debug_file;
     plan_ranges(map, file.base_name, settings, *elf, plan);
     return plan;
 }

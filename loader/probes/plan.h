@@ -87,9 +87,10 @@ struct FilePlan {
     std::string open_path;
     std::string build_id;
     FileIdentity identity;
-    bool stripped = false;    // has no .symtab, nor has its debug file
-    std::string debug_file;   // the separate one that was read; empty if none
-    bool debug_info = false;  // DWARF was there
+    bool stripped = false;        // has no .symtab, nor has its debug file
+    std::string debug_file;       // the separate one that was read; empty if none
+    std::string debug_info_path;  // the file whose DWARF is read
+    bool debug_info = false;      // it has some
     std::vector<PlannedFunction> functions;
     std::vector<Site> sites;
     std::vector<Unavailable> unavailable;

@@ -155,7 +155,7 @@ RangeCounters Report::counters(const std::string& range) const {
     RangeCounters sum;
     for (const nlohmann::json& file : meta.at("files")) {
         for (const nlohmann::json& site : file.at("sites")) {
-            if (site.at("kind") != "entry" || site.at("range") != range) continue;
+            if (!site.contains("counters") || site.at("range") != range) continue;
             const nlohmann::json& counters = site.at("counters");
             sum.entries += counters.at("entries").get<std::uint64_t>();
             sum.exits += counters.at("exits").get<std::uint64_t>();
