@@ -11,6 +11,7 @@
 #include "loader/cli/invoking_user.h"
 #include "loader/cli/live_profile.h"
 #include "loader/cli/plan_names.h"
+#include "loader/probes/symbol_matching.h"
 
 namespace hostrange {
 namespace {
@@ -80,7 +81,17 @@ std::vector<MissingRange> missing_ranges(const ProbeMap& map, const std::vector<
         const char* nothing = !is_point_to_point ? "no function matches"
                               : begins[i]        ? "no point where it ends matches"
                                                  : "no point where it begins matches";
-        missing.push_back({map.ranges[i].name, reasons[i].empty() ? nothing : reasons[i]});
+        std::string reason = reasons[i].empty() ? nothing : reasons[i];
+        if (reasons[i].empty()) {
+            // What a stripped file does not export has no name there.
+            for (const FilePlan* plan : plans) {
+                const std::string base_name = plan->path.substr(plan->path.rfind('/') + 1);
+                const std::vector<std::uint32_t> wanted = ranges_of_file(map, base_name);
+                if (plan->stripped && std::find(wanted.begin(), wanted.end(), i) != wanted.end())
+                    reason += fmt::format("; {} is stripped", base_name);
+            }
+        }
+        missing.push_back({map.ranges[i].name, std::move(reason)});
     }
     return missing;
 }

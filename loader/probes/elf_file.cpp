@@ -459,6 +459,15 @@ std::string ElfFile::got_target(std::uint64_t address) const {
     return found == contents_->got_names->end() ? "" : found->second;
 }
 
+std::vector<std::string> ElfFile::imported_functions() const {
+    if (!contents_->got_names) contents_->read_got_names();
+    std::vector<std::string> names;
+    for (const auto& [address, name] : *contents_->got_names) names.push_back(name);
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return names;
+}
+
 std::optional<std::uint64_t> ElfFile::object_address(const std::string& name) const {
     const auto found = contents_->object_address(contents_->symbol_table, name);
     return found ? found : contents_->object_address(contents_->dynamic_symbols, name);

@@ -65,6 +65,9 @@ public:
     // Name of the function whose address the dynamic linker stores at this address of the GOT; empty if none.
     std::string got_target(std::uint64_t address) const;
 
+    // Names of the functions of other files that this one calls, as its GOT has them.
+    std::vector<std::string> imported_functions() const;
+
     // Address of a defined data object (STT_OBJECT) by its name; nullopt if there is none.
     std::optional<std::uint64_t> object_address(const std::string& name) const;
 

@@ -37,8 +37,8 @@ public:
 
     void run() {
         find_functions();
-        find_places();
         find_inlined();
+        find_places();
         if (matching_ > settings_.max_sites) {
             plan_.too_many_functions = true;
             plan_.problem = fmt::format("the probe map matches {} functions of it, more than --max-sites={}", matching_,
@@ -52,6 +52,7 @@ public:
             if (!placement.matches.empty()) add_sites(placement, surroundings_, plan_);
         }
         add_point_places();
+        drop_lone_points();
         refuse_crowds();
         note_ranges();
     }
@@ -202,6 +203,11 @@ private:
             return;
         }
         placement.group = *container;
+        for (const AddressRange& range : instance.ranges) {
+            reader_.add_boundary(container->address, range.begin);
+            reader_.add_boundary(container->address, range.end);
+        }
+        reader_.add_boundary(container->address, instance.entry);
         placement.instance = std::move(instance);
         placements_.push_back(std::move(placement));
     }
@@ -290,8 +296,8 @@ private:
 
     std::string read_instance(Placement& placement) {
         const InlinedInstance& instance = *placement.instance;
-        placement.inlined =
-            read_inlined_code(*placement.whole, reader_.frames(), instance.ranges, instance.entry, settings_.kernel);
+        placement.inlined = read_inlined_code(*placement.whole, reader_.frames(), instance.ranges, instance.entry,
+                                              reader_.boundaries(placement.group.address), settings_.kernel);
         if (!placement.inlined.problem.empty()) return placement.inlined.problem;
         placement.level = 1;
         for (const Placement& other : placements_) {
@@ -427,6 +433,38 @@ private:
 
     // ---- limits, and what is not there
 
+    // A beginning that nothing can end, or an end of what nothing begins, would only cost. The other point may be in
+    // another file: one that this file calls, or one that calls this.
+    void drop_lone_points() {
+        for (const std::uint32_t range : ranges_) {
+            if (!map_.ranges[range].is_point_to_point()) continue;
+            bool begins = false, ends = false, is_exported = false;
+            for (const Site& site : plan_.sites) {
+                if (site.range != range) continue;
+                begins |= site.kind == SiteKind::kBegin;
+                ends |= site.kind == SiteKind::kEnd;
+                is_exported |= site.kind == SiteKind::kEnd && is_global(plan_.functions[site.function].symbol);
+            }
+            if (begins == ends || (begins && is_imported_end(range)) || (ends && is_exported)) continue;
+            std::erase_if(plan_.sites, [&](const Site& site) { return site.range == range; });
+            lone_.insert({range, begins});
+        }
+    }
+
+    bool is_global(const std::string& symbol) const {
+        const auto& functions = file_.functions();
+        return std::any_of(functions.begin(), functions.end(),
+                           [&](const FunctionSymbol& function) { return function.global && function.name == symbol; });
+    }
+
+    bool is_imported_end(std::uint32_t range) const {
+        for (const std::string& name : file_.imported_functions())
+            for (const SymbolMatch& match : anywhere_.match(name, demangle(name)))
+                if (match.range == range && (match.role == Role::kEndEntry || match.role == Role::kEndReturn))
+                    return true;
+        return false;
+    }
+
     // A place can bear only so many sites.
     void refuse_crowds() {
         std::map<std::pair<std::uint64_t, bool>, std::size_t> count;
@@ -450,6 +488,7 @@ private:
                 ends |= site.kind == SiteKind::kEnd;
             }
             if (begins && (!definition.is_point_to_point() || ends)) continue;
+            if (const auto lone = lone_.find(range); lone != lone_.end()) begins = lone->second;
             std::string reason = definition.is_point_to_point() ? begins ? "no point where it ends is in this file"
                                                                          : "no point where it begins is in this file"
                                                                 : "no function matches";
@@ -477,6 +516,7 @@ private:
     std::map<std::uint64_t, Placement*> probed_;                                 // by address of the entry
     std::map<std::uint64_t, std::pair<std::uint64_t, const Placement*>> parts_;  // by beginning: end, function
     std::unordered_map<std::string, Callee> imported_;
+    std::map<std::uint32_t, bool> lone_;  // point-to-point ranges that were dropped: whether they would begin here
 };
 
 }  // namespace

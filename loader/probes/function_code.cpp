@@ -105,6 +105,7 @@ std::optional<ProbePlace> cheapest_place(const ControlFlow& flow, std::uint64_t 
     const FlowInstruction* instruction = flow.at(address);
     for (int step = 0; step < kMaxSlide && instruction != nullptr; ++step) {
         if (step > 0 && flow.is_branch_target(instruction->address)) break;
+        if (step > 0 && rules.boundaries != nullptr && rules.boundaries->contains(instruction->address)) break;
         const DecodedInstruction decoded = flow.decoded(*instruction);
         std::string reason = decoded.refusal();
         // The kernel's patch of a five-byte nop pushes, which would overwrite a red zone that is in use.
@@ -128,14 +129,16 @@ std::optional<ProbePlace> cheapest_place(const ControlFlow& flow, std::uint64_t 
     return best;
 }
 
-FunctionCode read_function_code(const ControlFlow& flow, const KernelNops& kernel) {
+FunctionCode read_function_code(const ControlFlow& flow, const KernelNops& kernel,
+                                const std::set<std::uint64_t>& boundaries) {
     FunctionCode code;
     code.problem = flow.problem();
     if (!code.problem.empty()) return code;
     std::string refusal;
-    const auto entry = cheapest_place(flow, flow.entry(), {.at_entry = true}, kernel, refusal);
-    const auto unmoved =
-        cheapest_place(flow, flow.entry(), {.at_entry = true, .stack_must_stand = true}, kernel, refusal);
+    PlaceRules rules{.at_entry = true, .stack_must_stand = false, .boundaries = &boundaries};
+    const auto entry = cheapest_place(flow, flow.entry(), rules, kernel, refusal);
+    rules.stack_must_stand = true;
+    const auto unmoved = cheapest_place(flow, flow.entry(), rules, kernel, refusal);
     if (!entry) {
         code.problem = "its first instruction " + refusal;
         return code;

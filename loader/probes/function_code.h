@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct ProbePlace {
 struct PlaceRules {
     bool at_entry = false;          // the place asked for is a function's entry
     bool stack_must_stand = false;  // a uretprobe finds the return address where the stack pointer points to
+    // Instructions that a probe from before may not slide to: inlined code begins or ends there.
+    const std::set<std::uint64_t>* boundaries = nullptr;
 };
 
 // The cheapest instruction for a probe that is to stand at `address`: this one, or one that is always run next, before
@@ -53,7 +56,8 @@ struct FunctionCode {
     std::string problem;  // not empty: no probe may be placed, and why
 };
 
-// Finds entry and ends.
-FunctionCode read_function_code(const ControlFlow& flow, const KernelNops& kernel);
+// Finds entry and ends. `boundaries` as in PlaceRules.
+FunctionCode read_function_code(const ControlFlow& flow, const KernelNops& kernel,
+                                const std::set<std::uint64_t>& boundaries = {});
 
 }  // namespace hostrange

@@ -157,7 +157,7 @@ bool FunctionReader::add_parts(const FunctionGroup& group, WholeFunction& functi
     return reached || landed;
 }
 
-void FunctionReader::decode(WholeFunction& function) {
+void FunctionReader::decode(const FunctionGroup& group, WholeFunction& function) {
     std::uint64_t bytes = 0;
     for (const CodePart& part : function.parts) bytes += part.size;
     if (bytes > bytes_left_) {
@@ -170,7 +170,7 @@ void FunctionReader::decode(WholeFunction& function) {
     std::vector<std::uint64_t> pads;
     for (const LandingPad& pad : function.landing_pads) pads.push_back(pad.address);
     function.flow = ControlFlow::decode(file_, function.parts, pads);
-    function.code = read_function_code(function.flow, kernel_);
+    function.code = read_function_code(function.flow, kernel_, boundaries_[group.address]);
 }
 
 WholeFunction FunctionReader::decode_whole(const FunctionGroup& group) {
@@ -185,9 +185,9 @@ WholeFunction FunctionReader::decode_whole(const FunctionGroup& group) {
         add_named_parts(group, function);
     }
     add_landing_pads(function);
-    decode(function);
+    decode(group, function);
     // Parts reach further parts, but each only once.
-    while (function.code.problem.empty() && add_parts(group, function)) decode(function);
+    while (function.code.problem.empty() && add_parts(group, function)) decode(group, function);
     return function;
 }
 

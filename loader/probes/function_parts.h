@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -45,6 +46,10 @@ class FunctionReader {
 public:
     FunctionReader(const ElfFile& file, const KernelNops& kernel);
 
+    // Inlined code begins or ends at this address of the function at `function`. To be said before that is read.
+    void add_boundary(std::uint64_t function, std::uint64_t address) { boundaries_[function].insert(address); }
+    const std::set<std::uint64_t>& boundaries(std::uint64_t function) { return boundaries_[function]; }
+
     // Decoded once; valid as long as the reader.
     const WholeFunction& read(const FunctionGroup& group);
 
@@ -59,12 +64,13 @@ private:
     bool add_reached_parts(const FunctionGroup& group, WholeFunction& function) const;
     void add_named_parts(const FunctionGroup& group, WholeFunction& function) const;
     bool add_landing_pads(WholeFunction& function) const;
-    void decode(WholeFunction& function);
+    void decode(const FunctionGroup& group, WholeFunction& function);
 
     const ElfFile& file_;
     KernelNops kernel_;
     FrameTable frames_;
     std::map<std::uint64_t, std::unique_ptr<WholeFunction>> functions_;  // by address
+    std::map<std::uint64_t, std::set<std::uint64_t>> boundaries_;        // by address of the function
     std::unordered_map<std::string_view, std::vector<const FunctionSymbol*>> cold_by_base_;
     std::unordered_map<std::string_view, std::vector<std::uint64_t>> addresses_by_base_;  // of functions with a .cold
     std::uint64_t bytes_left_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 namespace hostrange {
 
@@ -19,8 +20,17 @@ using Kind = FlowInstruction::Kind;
 class InlinedReader {
 public:
     InlinedReader(const WholeFunction& function, const FrameTable& frames, const std::vector<AddressRange>& ranges,
-                  const KernelNops& kernel)
-        : function_(function), flow_(function.flow), frames_(frames), ranges_(ranges), kernel_(kernel) {}
+                  const std::set<std::uint64_t>& boundaries, const KernelNops& kernel)
+        : function_(function),
+          flow_(function.flow),
+          frames_(frames),
+          ranges_(ranges),
+          boundaries_(boundaries),
+          kernel_(kernel) {
+        for (const FlowInstruction& instruction : flow_.instructions())
+            for (const std::uint64_t successor : successors(instruction))
+                predecessors_[successor].push_back(instruction.address);
+    }
 
     InlinedCode read(std::uint64_t entry) {
         if (!function_.code.problem.empty()) {
@@ -52,14 +62,23 @@ private:
                            [&](const AddressRange& range) { return address >= range.begin && address < range.end; });
     }
 
-    // Other code that has been moved in between, after which the inlined code goes on.
+    // Other code that has been moved in between, after which the inlined code goes on; only it leads there.
     bool is_short_gap(const FlowInstruction* instruction) const {
         for (int step = 0; step < kMaxGap && instruction != nullptr; ++step) {
             if (is_inside(instruction->address)) return true;
-            if (instruction->kind != Kind::kPlain || flow_.is_branch_target(instruction->address)) return false;
+            if (instruction->kind != Kind::kPlain) return false;
+            if (step > 0 ? flow_.is_branch_target(instruction->address) : is_reached_from_outside(instruction->address))
+                return false;
             instruction = flow_.at(instruction->end());
         }
         return false;
+    }
+
+    bool is_reached_from_outside(std::uint64_t address) const {
+        const auto found = predecessors_.find(address);
+        return found == predecessors_.end() ||
+               std::any_of(found->second.begin(), found->second.end(),
+                           [&](std::uint64_t predecessor) { return !visited_.contains(predecessor); });
     }
 
     void follow(std::uint64_t address) {
@@ -72,8 +91,7 @@ private:
             for (const std::uint64_t successor : successors(*instruction)) {
                 const FlowInstruction* to = flow_.at(successor);
                 if (to == nullptr) continue;
-                if (is_inside(successor) || (successor == instruction->end() && is_short_gap(to)))
-                    pending.push_back(successor);
+                if (is_inside(successor) || is_short_gap(to)) pending.push_back(successor);
             }
             if (instruction->kind == Kind::kIndirectJump && instruction->indirect != FlowInstruction::Indirect::kLeaves)
                 fail(fmt::format("it jumps through a table at {:#x}", instruction->address));
@@ -101,14 +119,8 @@ private:
             for (const ExitInstruction& exit : function_.code.exits)
                 if (exit.instruction.address == address) add_end(exit);
         }
-        std::set<std::uint64_t> shared;
-        for (const FlowInstruction& instruction : flow_.instructions()) {
-            if (visited_.contains(instruction.address)) continue;
-            for (const std::uint64_t successor : successors(instruction))
-                if (after.contains(successor)) shared.insert(successor);
-        }
         for (const std::uint64_t address : after)
-            add_exit(InlinedExit::Kind::kAfter, address, shared.contains(address));
+            add_exit(InlinedExit::Kind::kAfter, address, is_reached_from_outside(address));
         std::set<std::uint64_t> landings;
         for (const LandingPad& pad : function_.landing_pads)
             if (leads_to(pad) && !visited_.contains(pad.address) && !after.contains(pad.address))
@@ -138,7 +150,8 @@ private:
 
     void place(std::uint64_t address, InnerPlace& result) {
         std::string refusal;
-        std::optional<ProbePlace> place = cheapest_place(flow_, address, {}, kernel_, refusal);
+        const PlaceRules rules{.boundaries = &boundaries_};
+        const std::optional<ProbePlace> place = cheapest_place(flow_, address, rules, kernel_, refusal);
         if (!place) {
             fail(fmt::format("the instruction at {:#x} {}", address, refusal));
             return;
@@ -173,7 +186,9 @@ private:
     const ControlFlow& flow_;
     const FrameTable& frames_;
     const std::vector<AddressRange>& ranges_;
+    const std::set<std::uint64_t>& boundaries_;
     const KernelNops& kernel_;
+    std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> predecessors_;
     std::set<std::uint64_t> visited_;
     InlinedCode code_;
 };
@@ -181,8 +196,9 @@ private:
 }  // namespace
 
 InlinedCode read_inlined_code(const WholeFunction& function, const FrameTable& frames,
-                              const std::vector<AddressRange>& ranges, std::uint64_t entry, const KernelNops& kernel) {
-    return InlinedReader(function, frames, ranges, kernel).read(entry);
+                              const std::vector<AddressRange>& ranges, std::uint64_t entry,
+                              const std::set<std::uint64_t>& boundaries, const KernelNops& kernel) {
+    return InlinedReader(function, frames, ranges, boundaries, kernel).read(entry);
 }
 
 }  // namespace hostrange

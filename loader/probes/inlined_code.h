@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,9 @@ struct InlinedCode {
 // `ranges`: the addresses that debug information gives to the inlined call, `entry` the first that runs. Optimisers
 // move instructions about, so the ranges are taken as a hint: from the entry the code is followed as long as it stays
 // in them, short straight gaps included, and every way out of it gets an exit.
+// `boundaries`: see PlaceRules; those of all inlined code of the function.
 InlinedCode read_inlined_code(const WholeFunction& function, const FrameTable& frames,
-                              const std::vector<AddressRange>& ranges, std::uint64_t entry, const KernelNops& kernel);
+                              const std::vector<AddressRange>& ranges, std::uint64_t entry,
+                              const std::set<std::uint64_t>& boundaries, const KernelNops& kernel);
 
 }  // namespace hostrange

@@ -110,6 +110,31 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
+    Points, ControlFlow,
+    testing::Values(
+        Case{"Straight",
+             {"points", "straight", "400"},
+             {{"working", 400, 400}, {"prepare", 400, 400}, {"search", 400, 400}}},
+        Case{"ThrownBefore",
+             {"points", "thrown_before", "400"},
+             {{"working", 400, 200, 200}, {"prepare", 400, 200, 200}, {"search", 200, 200}}},
+        Case{"ThrownBetween",
+             {"points", "thrown_between", "400"},
+             {{"working", 400, 200, 200}, {"prepare", 400, 400}, {"search", 400, 200, 200}}},
+        Case{"BegunTwice",
+             {"points", "begun_twice", "400"},
+             {{"working", 400, 400}, {"prepare", 400, 400}, {"search", 800, 400, 0, 400}}},
+        Case{"EndedAlone", {"points", "ended_alone", "400"}, {{"working", 400, 400}, {"search", 0, 0}}},
+        Case{"LeftOpen", {"points", "left_open", "400"}, {{"working", 400, 400}, {"search", 400, 0, 0, 400}}},
+        Case{"Nested",
+             {"points", "nested", "400"},
+             {{"working", 800, 800}, {"prepare", 800, 800}, {"search", 800, 800}}},
+        Case{"Inlined", {"points", "inlined", "400"}, {{"inlined", 1200, 1200}}},
+        Case{"InlinedThrows", {"points", "inlined_throws", "400"}, {{"inlined", 800, 600, 200}}},
+        Case{"InlinedEscapes", {"points", "inlined_escapes", "400"}, {{"inlined", 400, 200, 200}}}),
+    [](const auto& one) { return one.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
     Jumps, ControlFlow,
     testing::Values(
         Case{"LongjmpToOuter",
