@@ -116,9 +116,13 @@ int run_program(int argc, char** argv) {
     if (separator != argv + argc) options.command.assign(separator + 1, argv + argc);
     try {
         app.parse(static_cast<int>(separator - argv), argv);
+    } catch (const CLI::ExtrasError&) {
+        std::string words;
+        for (const std::string& word : app.remaining(true)) words += " " + word;
+        throw Failure(ExitCode::kUsage, "not understood:" + words, "--help lists the options");
     } catch (const CLI::ParseError& error) {
-        const int status = app.exit(error, std::cout, std::cerr);
-        return status == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+        if (error.get_exit_code() == 0) return app.exit(error);
+        throw Failure(ExitCode::kUsage, error.what(), "--help lists the options");
     }
     if (probes->parsed()) {
         if (asked.processes.empty() == asked.files.empty()) {

@@ -63,7 +63,7 @@ void check_capabilities() {
     need(CAP_PERFMON, "CAP_PERFMON");
     if (missing.empty()) return;
     throw Failure(ExitCode::kPermission, "attaching probes needs " + missing,
-                  "run it with sudo, or give the program those capabilities (docs/safety.md)");
+                  "run it with sudo, or give the program those capabilities (docs/requirements.md)");
 }
 
 // The smallest program there is, loaded for uprobe_multi links.

@@ -60,7 +60,9 @@ Failure nothing_found(const ProbeMap& map, const std::string& whom, const std::v
     }
     std::vector<std::string> patterns;
     for (const TargetDefinition& target : map.targets) {
-        patterns.insert(patterns.end(), target.file_patterns.begin(), target.file_patterns.end());
+        for (const std::string& pattern : target.file_patterns) {
+            if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) patterns.push_back(pattern);
+        }
     }
     return Failure(ExitCode::kNothingToProbe,
                    fmt::format("{} maps no file of the probe map; looked for {}; nearest names there: {}", whom,

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -27,6 +28,13 @@ Failure no_such_process(pid_t process) {
                    "it may have ended; `pgrep -a NAME` lists process ids by name");
 }
 
+// A process may end at any moment; what can be read of it then looks like missing rights, or like a program without
+// any library.
+bool has_ended(pid_t process) {
+    const std::optional<ProcessDescription> description = describe_process(process);
+    return !description || description->kernel_thread_or_zombie;
+}
+
 void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
     const std::optional<ProcessDescription> description = describe_process(process);
     if (!description) throw no_such_process(process);
@@ -39,13 +47,13 @@ void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
     profile.session().watch(process, false);
     if (profile.attach_process(process)) return;
     const int error = errno;
+    if (has_ended(process)) throw no_such_process(process);
     if (error == EACCES || error == EPERM) {
         throw Failure(
             ExitCode::kPermission,
             fmt::format("the memory map of {}, of user {}, cannot be opened", name_of(process), description->user),
             "run it with sudo, or with CAP_SYS_PTRACE too");
     }
-    if (error == ENOENT || error == ESRCH) throw no_such_process(process);
     throw Failure(ExitCode::kInternal,
                   fmt::format("reading the memory map of {}: {}", name_of(process), std::strerror(error)),
                   "is /proc mounted?");
@@ -96,6 +104,10 @@ int profile_processes(const ProfileOptions& options) {
         for (const pid_t process : options.processes) {
             attach_or_fail(profile, loop, process);
             whom += (whom.empty() ? "" : ", ") + name_of(process);
+        }
+        const auto& asked = options.processes;
+        if (profile.attached_files() == 0 && std::all_of(asked.begin(), asked.end(), has_ended)) {
+            throw no_such_process(asked.front());
         }
         if (profile.attached_files() == 0 && !profile.unopened_files().empty()) {
             throw Failure(ExitCode::kPermission,

@@ -345,8 +345,12 @@ private:
         std::vector<std::vector<std::size_t>> named_by(map_.ranges.size());
         std::vector<std::size_t> left(map_.ranges.size()), settled;  // how many of those it names are not settled
         for (std::size_t i = 0; i < left.size(); ++i) {
-            for (const std::string& name : map_.ranges[i].not_inside) named_by[numbers_.at(name)].push_back(i);
-            left[i] = map_.ranges[i].not_inside.size();
+            for (const std::string& name : map_.ranges[i].not_inside) {
+                // Kept out of itself: only the outermost of its scopes counts.
+                if (numbers_.at(name) == i) continue;
+                named_by[numbers_.at(name)].push_back(i);
+                ++left[i];
+            }
             if (left[i] == 0) settled.push_back(i);
         }
         for (std::size_t done = 0; done < settled.size(); ++done) {
@@ -358,7 +362,7 @@ private:
         if (stuck == left.size()) return;
         fail(ranges.get(stuck)->as_table()->get("not_inside")->source(), fmt::format("ranges[{}].not_inside", stuck),
              fmt::format("a circle: following not_inside from '{}' never ends", map_.ranges[stuck].name),
-             "a range may not be kept out of itself, nor two ranges out of each other");
+             "two ranges may not be kept out of each other");
     }
 
     ProbeMap map_;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What bad input gets: a one-line cause, a hint, an exit code of its own, and nothing left behind.
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/bpf/harness.h"
 
@@ -157,6 +159,23 @@ TEST(Errors, TooManySites) {
         71, "more than --max-sites=2");
     target.release();
     EXPECT_EQ(target.finish(), 0);
+}
+
+// Whatever can still be read of it: it has ended, and nothing else is wrong.
+TEST(Errors, TargetEndsWhileItIsAttached) {
+    REQUIRE_BPF();
+    constexpr int kRounds = 24;
+    for (int round = 0; round < kRounds; ++round) {
+        Child target({target_path("hard_case_calls"), "spin", "100"});
+        target.wait_for_output("ready");
+        Child profiler({profiler_path(), "--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()});
+        std::this_thread::sleep_for(std::chrono::milliseconds(100 + 10 * round));  // another moment each time
+        target.signal(SIGKILL);
+        target.finish();
+        const int status = profiler.finish();
+        EXPECT_TRUE(status == 0 || status == 66) << status << profiler.error();
+        EXPECT_EQ(status == 66, profiler.error().find("there is no process") != std::string::npos) << profiler.error();
+    }
 }
 
 TEST(Errors, TargetEndsWhileProfiled) {

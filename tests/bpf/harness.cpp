@@ -246,6 +246,20 @@ void expect_sound(const Report& report) {
     ASSERT_EQ(report.status, 0) << report.messages;
     ASSERT_FALSE(report.meta.is_discarded());
     EXPECT_EQ(report.meta.at("unbalanced_sites"), 0);
+    for (const nlohmann::json& file : report.meta.at("files")) {
+        for (const nlohmann::json& site : file.at("sites")) {
+            if (!site.contains("counters")) continue;
+            const nlohmann::json& counters = site.at("counters");
+            const auto number = [&](const char* name) { return counters.at(name).get<std::uint64_t>(); };
+            EXPECT_EQ(number("entries"),
+                      number("exits") + number("by_exception") + number("abandoned") + number("open"))
+                << site.dump();
+            // Time passes in every scope: a hit takes some.
+            EXPECT_TRUE(number("exits") == 0 || number("total_ns") > 0) << site.dump();
+        }
+    }
+    for (const nlohmann::json& row : report.rows)
+        EXPECT_TRUE(row.at("count") == 0 || row.at("mean").get<double>() > 0) << row.dump();
     EXPECT_EQ(report.lost(), 0u) << report.meta.at("lost").dump();
     EXPECT_EQ(report.orphans(), 0u);
 }

@@ -2,8 +2,10 @@
 // Commands started by the profiler, libraries that come later, children, and the programs that processes turn into.
 #include <sys/stat.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 
 #include "tests/bpf/harness.h"
 
@@ -175,6 +177,35 @@ unsigned char byte_at(pid_t process, const std::string& file, std::uint64_t file
     return 0;
 }
 
+// The executable mapping of a file: its bytes in the process' memory, and those of the file at the same place.
+struct Mapping {
+    unsigned long start = 0, end = 0, offset = 0;
+};
+Mapping code_mapping(pid_t process, const std::string& file) {
+    std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
+    for (std::string line; std::getline(maps, line);) {
+        Mapping mapping;
+        char permissions[5] = {};
+        if (std::sscanf(line.c_str(), "%lx-%lx %4s %lx", &mapping.start, &mapping.end, permissions, &mapping.offset) ==
+                4 &&
+            permissions[2] == 'x' && line.find(file) != std::string::npos)
+            return mapping;
+    }
+    return {};
+}
+std::string code_of(pid_t process, const std::string& file) {
+    const Mapping mapping = code_mapping(process, file);
+    std::string bytes(mapping.end - mapping.start, 0);
+    std::ifstream memory("/proc/" + std::to_string(process) + "/mem", std::ios::binary);
+    memory.seekg(static_cast<std::streamoff>(mapping.start));
+    memory.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return bytes;
+}
+std::string code_in_file(pid_t process, const std::string& file, const std::string& content) {
+    const Mapping mapping = code_mapping(process, file);
+    return content.substr(mapping.offset, mapping.end - mapping.start);
+}
+
 std::uint64_t entry_offset(const Report& report, const std::string& range) {
     for (const nlohmann::json& file : report.meta.at("files")) {
         for (const nlohmann::json& site : file.at("sites")) {
@@ -183,6 +214,33 @@ std::uint64_t entry_offset(const Report& report, const std::string& range) {
     }
     ADD_FAILURE() << "no site of " << range;
     return 0;
+}
+
+// A child of a profiled process is nobody's to slow down: the breakpoints that it has inherited are taken out.
+TEST(Pid, AForkedChildIsRelievedOfItsBreakpoints) {
+    REQUIRE_BPF();
+    Child target({target_path("hard_case_processes"), "fork_wait", "5"});
+    target.wait_for_output("ready");
+    Profiler profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()});
+    target.release();
+    const std::string line = target.wait_for_output("child ");
+    const pid_t child = std::stoi(line.substr(line.find("child ") + 6));
+    // The offset is not known before the report, so every place of the program is looked at: relieved, the child's code
+    // is that of the file.
+    const auto is_relieved = [&] {
+        std::ifstream file(target_path("hard_case_processes"), std::ios::binary);
+        const std::string content(std::istreambuf_iterator<char>(file), {});
+        return code_of(child, "hard_case_processes") == code_in_file(child, "hard_case_processes", content);
+    };
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    bool relieved = is_relieved();
+    while (!relieved && std::chrono::steady_clock::now() < patience) relieved = is_relieved();
+    EXPECT_TRUE(relieved);
+    kill(child, SIGTERM);
+    EXPECT_EQ(target.finish(), 0);
+    const Report report = profiler.finish();
+    expect_sound(report);
+    EXPECT_EQ(report.counters("child_work").entries, 1u);
 }
 
 TEST(Killed, TheTargetRunsOnUnprobed) {

@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{kHead + kRange + named_range("outer", "['outr']"),
                 "m.toml:12:14: key 'ranges[1].not_inside': 'outr' is no range (did you mean 'outer'?), allowed: r, "
                 "outer"},
-        Refused{kHead + named_range("a", "['a']"),
+        Refused{kHead + named_range("a", "['b']") + named_range("b", "['a']"),
                 "m.toml:8:14: key 'ranges[0].not_inside': a circle: following not_inside from 'a' never ends"},
         Refused{kHead + kRange + named_range("a", "['r', 'b']") + named_range("b", "['a']"),
                 "m.toml:12:14: key 'ranges[1].not_inside': a circle: following not_inside from 'a' never ends"}));

@@ -141,6 +141,19 @@ void run_fork(const Arguments& arguments) {
     fork_children(arguments, 0);
 }
 
+// One child, that says who it is and waits to be ended.
+void run_fork_wait(const Arguments& arguments) {
+    const unsigned sum = target::child_work(arguments.repetitions);
+    const pid_t child = fork();
+    if (child == 0) {
+        std::printf("child %d\n", getpid());
+        std::fflush(stdout);
+        while (true) pause();
+    }
+    waitpid(child, nullptr, 0);
+    hard_cases::print_done("checksum=%u", sum);
+}
+
 void run_fork_continue(const Arguments& arguments) {
     fork_children(arguments, arguments.extra_number(3));
 }
@@ -163,6 +176,7 @@ void run_exec(const Arguments& arguments) {
 constexpr hard_cases::Mode kModes[] = {
     {"fork", run_fork},
     {"fork_continue", run_fork_continue},
+    {"fork_wait", run_fork_wait},
     {"vfork_exec", run_vfork<target::vforking_inner>},
     {"vfork_call", run_vfork<target::vfork_calling>},
     {"exec", run_exec<target::executing_outer>},
