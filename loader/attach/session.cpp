@@ -118,6 +118,11 @@ std::uint64_t cookie_of(const Site& site, std::size_t number, std::uint32_t flag
     return HOSTRANGE_COOKIE(number, site.range, site.stack_adjust + level, flags);
 }
 
+// The exception landing may stand in a plan whose functions it is none of.
+std::string name_of(const FilePlan& plan, std::uint32_t function) {
+    return function < plan.functions.size() ? plan.functions[function].name : "__cxa_begin_catch";
+}
+
 // What the programs for a single entry or end can do.
 bool is_simple(const Site& site, std::uint32_t flags) {
     return (flags & ~HOSTRANGE_SITE_TAIL_JUMP) == 0 && !site.condition;
@@ -396,7 +401,7 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
                     return one.file_offset == probe.file_offset && one.function == function;
                 });
                 result.refused.push_back(fmt::format("{} in {}: the kernel refused the probe at offset {:#x} ({}): {}",
-                                                     plan.functions[function].name, plan.path, probe.file_offset,
+                                                     name_of(plan, function), plan.path, probe.file_offset,
                                                      site->instruction.text, std::strerror(error)));
             }
         }

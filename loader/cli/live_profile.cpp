@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include "loader/cli/container.h"
@@ -90,6 +91,26 @@ LiveProfile::~LiveProfile() {
     if (reader_.joinable()) reader_.join();
 }
 
+// Copies of one file, as containers have them, are planned once: the build-id says that they are copies, unless one was
+// stripped.
+FilePlan LiveProfile::plan_ranges_of(const MappedFile& file) {
+    const std::string build_id = read_build_id(file.open_path);
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(file.open_path, error);
+    for (const auto& [identity, known] : files_) {
+        if (build_id.empty() || error || !known || known->plan.build_id != build_id || known->size_bytes != size ||
+            known->plan.path.substr(known->plan.path.rfind('/') + 1) != file.base_name)
+            continue;
+        FilePlan copy = known->plan;
+        copy.path = file.path;
+        copy.open_path = file.open_path;
+        copy.identity = file.identity;
+        std::erase_if(copy.sites, [](const Site& site) { return site.kind == SiteKind::kCatch; });
+        return copy;
+    }
+    return plan_file(map_, file, plan_settings(options_));
+}
+
 LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
     const auto known = files_.find(file.identity);
     if (known != files_.end()) return known->second.get();
@@ -97,7 +118,9 @@ LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
     auto planned = std::make_unique<PlannedFile>();
     const bool is_target = !targets_of_file(map_, file.base_name).empty();
     if (is_target) {
-        planned->plan = plan_file(map_, file, plan_settings(options_));
+        planned->plan = plan_ranges_of(file);
+        std::error_code ignored;
+        planned->size_bytes = std::filesystem::file_size(file.open_path, ignored);
         planned->ranges = planned->plan.has_range_sites();
         if (planned->plan.too_many_functions) throw_too_many(planned->plan);
         for (const std::string& warning : planned->plan.warnings) {

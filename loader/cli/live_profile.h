@@ -83,10 +83,12 @@ private:
     struct PlannedFile {
         FilePlan plan;
         bool ranges = false;  // false: only the exception landing
+        std::uintmax_t size_bytes = 0;
         unsigned sites = 0;   // placed
     };
 
     PlannedFile* plan_of(const MappedFile& file);
+    FilePlan plan_ranges_of(const MappedFile& file);
     bool is_attached(const PlannedFile& file, pid_t process) const;
     void attach_file(PlannedFile& file, pid_t process);
     void note_process(const CallTree& tree);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loader/probes/candidates.h"
 
+#include <re2/re2.h>
+#include <re2/set.h>
+
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -13,6 +16,7 @@ namespace {
 
 constexpr std::size_t kShortestIdentifier = 4;
 constexpr std::size_t kMostCandidates = 3;
+constexpr std::size_t kMostNames = 2'000'000;  // looked at
 
 // The identifiers of a regular expression or a name. In an expression \w, \d and the like are none.
 std::set<std::string> identifiers(std::string_view text) {
@@ -40,44 +44,93 @@ std::set<std::string> identifiers(std::string_view text) {
     return result;
 }
 
+// A pattern of a range, as the set of its identifiers (by number).
+struct Pattern {
+    std::size_t range;
+    std::set<std::size_t> words;
+};
+
+std::vector<Pattern> patterns_of(const std::vector<const RangeDefinition*>& ranges, std::vector<std::string>& words) {
+    std::map<std::string, std::size_t> numbers;
+    std::vector<Pattern> patterns;
+    const auto add = [&](std::size_t range, const std::string& text) {
+        Pattern pattern{range, {}};
+        for (const std::string& word : identifiers(text)) {
+            const auto [entry, is_new] = numbers.try_emplace(word, words.size());
+            if (is_new) words.push_back(word);
+            pattern.words.insert(entry->second);
+        }
+        patterns.push_back(std::move(pattern));
+    };
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+        for (const FunctionPattern& pattern : ranges[i]->functions) add(i, pattern.text);
+        for (const std::string& symbol : ranges[i]->symbols) add(i, symbol);
+        for (const std::vector<Point>* points : {&ranges[i]->begin, &ranges[i]->end})
+            for (const Point& point : *points) add(i, point.function.text);
+    }
+    return patterns;
+}
+
+// A function that has some of the words. Its name is demangled again when it is shown.
+struct Named {
+    const std::string* symbol;
+    std::vector<int> words;
+};
+
 }  // namespace
 
-std::vector<std::string> nearest_functions(const RangeDefinition& range, const ElfFile& file) {
-    std::vector<std::set<std::string>> patterns;
-    for (const FunctionPattern& pattern : range.functions) patterns.push_back(identifiers(pattern.text));
-    for (const std::string& symbol : range.symbols) patterns.push_back(identifiers(symbol));
-    for (const std::vector<Point>* points : {&range.begin, &range.end})
-        for (const Point& point : *points) patterns.push_back(identifiers(point.function.text));
+std::vector<std::vector<std::string>> nearest_functions(const std::vector<const RangeDefinition*>& ranges,
+                                                        const ElfFile& file) {
+    std::vector<std::vector<std::string>> result(ranges.size());
+    std::vector<std::string> words;
+    const std::vector<Pattern> patterns = patterns_of(ranges, words);
+    RE2::Options options;
+    options.set_literal(true);
+    options.set_log_errors(false);
+    RE2::Set finder(options, RE2::UNANCHORED);
+    for (const std::string& word : words) finder.Add(word, nullptr);
+    if (words.empty() || !finder.Compile()) return result;
 
     // How many functions have a word: a rare one says more.
-    std::map<std::string, double> uses;
-    for (const std::set<std::string>& words : patterns)
-        for (const std::string& word : words) uses[word] = 0;
-    std::vector<std::string> names;
+    std::vector<double> uses(words.size());
+    std::vector<Named> named;
+    std::vector<int> found;
     for (const FunctionSymbol& function : file.functions()) {
-        if (!names.empty() && names.back() == function.name) continue;
-        names.push_back(demangle(function.name));
-        for (auto& [word, count] : uses) count += names.back().find(word) != std::string::npos ? 1 : 0;
+        if (named.size() >= kMostNames) break;
+        if (!finder.Match(demangle(function.name), &found)) continue;
+        for (const int word : found) uses[word] += 1;
+        std::sort(found.begin(), found.end());
+        named.push_back({&function.name, found});
     }
-    std::map<std::string, double> scores;
-    for (const std::string& name : names) {
-        double best = 0;
-        for (const std::set<std::string>& words : patterns) {
+    std::vector<std::vector<std::pair<double, const std::string*>>> best(ranges.size());
+    for (const Named& one : named) {
+        std::vector<double> scores(ranges.size());
+        for (const Pattern& pattern : patterns) {
             double score = 0;
-            for (const std::string& word : words)
-                if (name.find(word) != std::string::npos) score += 1 / uses.at(word);
-            best = std::max(best, score);
+            for (const int word : one.words)
+                if (pattern.words.contains(word)) score += 1 / uses[word];
+            scores[pattern.range] = std::max(scores[pattern.range], score);
         }
-        if (best > 0) scores[name] = best;
+        for (std::size_t range = 0; range < ranges.size(); ++range) {
+            if (scores[range] == 0) continue;
+            auto& list = best[range];
+            list.emplace_back(-scores[range], one.symbol);
+            if (list.size() < 4 * kMostCandidates) continue;
+            std::stable_sort(list.begin(), list.end(),
+                             [](const auto& left, const auto& right) { return left.first < right.first; });
+            list.resize(2 * kMostCandidates);
+        }
     }
-    std::vector<std::pair<std::string, double>> ranked(scores.begin(), scores.end());
-    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& one, const auto& other) {
-        return one.second != other.second ? one.second > other.second : one.first.size() < other.first.size();
-    });
-    std::vector<std::string> result;
-    for (const auto& [name, score] : ranked) {
-        if (result.size() == kMostCandidates) break;
-        result.push_back(name);
+    for (std::size_t range = 0; range < ranges.size(); ++range) {
+        std::stable_sort(best[range].begin(), best[range].end(), [](const auto& left, const auto& right) {
+            return left.first != right.first ? left.first < right.first : left.second->size() < right.second->size();
+        });
+        for (const auto& [score, symbol] : best[range]) {
+            const std::string name = demangle(*symbol);
+            std::vector<std::string>& names = result[range];
+            if (names.size() < kMostCandidates && std::find(names.begin(), names.end(), name) == names.end())
+                names.push_back(name);
+        }
     }
     return result;
 }

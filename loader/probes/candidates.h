@@ -9,8 +9,9 @@
 
 namespace hostrange {
 
-// For a range of which nothing matches: the demangled names of the file's functions that share most with its patterns,
-// best first, at most three. Patterns are compared by the identifiers in them.
-std::vector<std::string> nearest_functions(const RangeDefinition& range, const ElfFile& file);
+// For ranges of which nothing matches: for each of them the demangled names of the file's functions that share most with
+// its patterns, best first, at most three. Patterns are compared by the identifiers in them.
+std::vector<std::vector<std::string>> nearest_functions(const std::vector<const RangeDefinition*>& ranges,
+                                                        const ElfFile& file);
 
 }  // namespace hostrange

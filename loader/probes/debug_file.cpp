@@ -88,20 +88,25 @@ std::optional<DebugLink> debug_link(const std::string& path) {
 bool agrees(const std::string& path, const std::string& build_id) {
     const OpenElf file(path);
     if (file.elf() == nullptr) return false;
+    const std::string own = read_build_id(path);
+    return own.empty() || build_id.empty() || own == build_id;
+}
+
+}  // namespace
+
+std::string read_build_id(const std::string& path) {
+    const OpenElf file(path);
     const void* bytes = nullptr;
-    const ssize_t size = dwelf_elf_gnu_build_id(file.elf(), &bytes);
-    if (size <= 0 || build_id.empty()) return true;
-    constexpr char kDigits[] = "0123456789abcdef";
+    const ssize_t size = file.elf() != nullptr ? dwelf_elf_gnu_build_id(file.elf(), &bytes) : 0;
     std::string text;
+    constexpr char kDigits[] = "0123456789abcdef";
     for (ssize_t i = 0; i < size; ++i) {
         const auto byte = static_cast<const std::uint8_t*>(bytes)[i];
         text += kDigits[byte >> 4];
         text += kDigits[byte & 15];
     }
-    return text == build_id;
+    return text;
 }
-
-}  // namespace
 
 std::string find_debug_file(const std::string& open_path, const std::string& path, const std::string& build_id,
                             const DebugFileSearch& search) {

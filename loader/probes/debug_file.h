@@ -18,6 +18,9 @@ struct DebugFileSearch {
 std::string find_debug_file(const std::string& open_path, const std::string& path, const std::string& build_id,
                             const DebugFileSearch& search);
 
+// Lower-case hex; empty if the file has none or cannot be read. Reads little of the file.
+std::string read_build_id(const std::string& path);
+
 // Whether the file has .debug_info itself.
 bool has_debug_info(const std::string& path);
 

@@ -129,7 +129,7 @@ struct ElfFile::Contents {
     std::optional<std::uint64_t> object_address(Elf_Scn* table, const std::string& name) const;
     Elf_Data* table(Elf_Scn* section) const;
     std::string_view strings_from(std::size_t string_section, std::size_t offset) const;
-    std::string_view string_at(std::size_t string_section, std::size_t offset) const;
+    std::string_view name_in(std::string_view strings, std::size_t offset) const;
     std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t size) const;
     const Segment* segment_of(std::uint64_t address) const;
     const Segment* any_segment_of(std::uint64_t address) const;
@@ -188,12 +188,13 @@ std::string_view ElfFile::Contents::strings_from(std::size_t string_section, std
 }
 
 // Strings that overlap make small tables with endless names: what all calls together look at is limited.
-std::string_view ElfFile::Contents::string_at(std::size_t string_section, std::size_t offset) const {
-    const std::string_view strings = strings_from(string_section, offset).substr(0, kMaxNameBytes);
-    if (names_read_bytes + strings.size() > kMaxNamesReadBytes) return {};
-    const std::size_t end = strings.find('\0');
-    names_read_bytes += std::min(end, strings.size());
-    return end == std::string_view::npos ? std::string_view{} : strings.substr(0, end);
+std::string_view ElfFile::Contents::name_in(std::string_view strings, std::size_t offset) const {
+    if (offset >= strings.size()) return {};
+    const std::string_view rest = strings.substr(offset, kMaxNameBytes);
+    if (names_read_bytes + rest.size() > kMaxNamesReadBytes) return {};
+    const std::size_t end = rest.find('\0');
+    names_read_bytes += std::min(end, rest.size());
+    return end == std::string_view::npos ? std::string_view{} : rest.substr(0, end);
 }
 
 void ElfFile::Contents::read_build_id(const GElf_Phdr& notes) {
@@ -258,12 +259,13 @@ void ElfFile::Contents::add_functions(Elf_Scn* section, std::vector<RawFunction>
     Elf_Data* data = table(section);
     if (data == nullptr || gelf_getshdr(section, &header) == nullptr) return;
     const std::size_t count = data->d_size / sizeof(Elf64_Sym);
+    const std::string_view strings = strings_from(header.sh_link, 0);
     for (std::size_t i = 0; i < count; ++i) {
         GElf_Sym symbol;
         if (gelf_getsym(data, static_cast<int>(i), &symbol) == nullptr) return;
         if (GELF_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF) continue;
         if (segment_of(symbol.st_value) == nullptr) continue;
-        const std::string_view name = without_version(string_at(header.sh_link, symbol.st_name));
+        const std::string_view name = without_version(name_in(strings, symbol.st_name));
         if (name.empty()) continue;
         found.push_back({name, symbol.st_value, symbol.st_size, GELF_ST_BIND(symbol.st_info) != STB_LOCAL});
     }
@@ -330,7 +332,7 @@ void ElfFile::Contents::read_got_names() {
             if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
             GElf_Sym symbol;
             if (gelf_getsym(symbols, static_cast<int>(GELF_R_SYM(relocation.r_info)), &symbol) == nullptr) continue;
-            const std::string_view name = string_at(symbols_header.sh_link, symbol.st_name);
+            const std::string_view name = name_in(strings_from(symbols_header.sh_link, 0), symbol.st_name);
             if (name.empty() || names_bytes + name.size() > kMaxNamesBytes) continue;
             names_bytes += name.size();
             got_names->emplace(relocation.r_offset, std::string(without_version(name)));

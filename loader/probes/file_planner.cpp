@@ -478,6 +478,7 @@ private:
     }
 
     void note_ranges() {
+        std::vector<std::size_t> missing;  // indices into plan_.unavailable
         for (const std::uint32_t range : ranges_) {
             const RangeDefinition& definition = map_.ranges[range];
             bool begins = false, ends = false;
@@ -494,10 +495,14 @@ private:
                                                                 : "no function matches";
             for (const Unavailable& one : plan_.unavailable)
                 if (one.range == range && !one.symbol.empty()) reason = "nothing that matches can be probed";
-            Unavailable missing{range, "", reason, {}};
-            if (settings_.want_candidates) missing.candidates = nearest_functions(definition, file_);
-            plan_.unavailable.push_back(std::move(missing));
+            missing.push_back(plan_.unavailable.size());
+            plan_.unavailable.push_back({range, "", reason, {}});
         }
+        if (!settings_.want_candidates) return;
+        std::vector<const RangeDefinition*> definitions;
+        for (const std::size_t index : missing) definitions.push_back(&map_.ranges[plan_.unavailable[index].range]);
+        const std::vector<std::vector<std::string>> nearest = nearest_functions(definitions, file_);
+        for (std::size_t i = 0; i < missing.size(); ++i) plan_.unavailable[missing[i]].candidates = nearest[i];
     }
 
     const ProbeMap& map_;
