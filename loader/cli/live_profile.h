@@ -84,7 +84,7 @@ private:
         FilePlan plan;
         bool ranges = false;  // false: only the exception landing
         std::uintmax_t size_bytes = 0;
-        unsigned sites = 0;   // placed
+        unsigned sites = 0;  // placed
     };
 
     PlannedFile* plan_of(const MappedFile& file);

@@ -195,6 +195,7 @@ Json file_json(const Listing& listing, const FilePlan& plan) {
         Json one = {{"range", listing.map.ranges[site->range].name},
                     {"kind", placement_name(function.kind)},
                     {"function", function.name},
+                    {"function_offset", function.file_offset},
                     {"symbol", function.symbol},
                     {"other_symbols", function.other_symbols},
                     {"container", function.container},

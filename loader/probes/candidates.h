@@ -9,8 +9,8 @@
 
 namespace hostrange {
 
-// For ranges of which nothing matches: for each of them the demangled names of the file's functions that share most with
-// its patterns, best first, at most three. Patterns are compared by the identifiers in them.
+// For ranges of which nothing matches: for each of them the demangled names of the file's functions that share most
+// with its patterns, best first, at most three. Patterns are compared by the identifiers in them.
 std::vector<std::vector<std::string>> nearest_functions(const std::vector<const RangeDefinition*>& ranges,
                                                         const ElfFile& file);
 

@@ -412,6 +412,7 @@ private:
         PlannedFunction function;
         function.kind = PlannedFunction::Kind::kPoint;
         function.symbol = function.name = name;
+        function.file_offset = point.place.offset;
         if (!group.symbols.empty()) function.container = demangle(group.symbols.front()->name);
         function.range = range;
         function.labels = map_.ranges[range].labels;

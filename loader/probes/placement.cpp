@@ -33,6 +33,8 @@ public:
             function.name = placement_.name;
             function.range = match.range;
             function.labels = match.labels;
+            const std::uint64_t begin = placement_.instance ? placement_.instance->entry : placement_.group.address;
+            function.file_offset = surroundings_.file.file_offset(begin).value_or(0);
             function.kind = placement_.instance ? PlannedFunction::Kind::kInlined : PlannedFunction::Kind::kFunction;
             if (match.role != Role::kScope) function.kind = PlannedFunction::Kind::kPoint;
             if (placement_.instance) function.container = demangle(placement_.group.symbols.front()->name);

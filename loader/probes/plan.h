@@ -63,6 +63,7 @@ struct PlannedFunction {
     std::string container;                   // demangled name of the function it is inlined into
     std::uint32_t range = 0;
     std::map<std::string, std::string> labels;  // by label name, values already mapped
+    std::uint64_t file_offset = 0;              // where its code begins
     std::string ends;                           // how its ends are seen, and why so
     std::string note;                           // e.g. why its ends may be missed; may be empty
 };

@@ -25,7 +25,16 @@ constexpr char kEveryFunction[] =
     "[[ranges]]\n"
     "name = 'every.function'\n"
     "target = 'any'\n"
-    "functions = ['.']\n";
+    "functions = ['.']\n"
+    "[[ranges]]\n"
+    "name = 'between'\n"
+    "target = 'any'\n"
+    "begin = [{ entry = 'a' }, { offset = 0x1010 }]\n"
+    "end = [{ return = 'e' }]\n"
+    "[[ranges]]\n"
+    "name = 'place'\n"
+    "target = 'any'\n"
+    "places = [{ offset = 0x1000 }]\n";
 
 void check(const FilePlan& plan, std::size_t file_size) {
     for (const hostrange::Site& site : plan.sites) {

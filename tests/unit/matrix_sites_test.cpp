@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <random>
 
 #include "loader/probes/plan.h"
 #include "tests/matrix.h"
@@ -52,6 +56,30 @@ TEST_P(MatrixSites, StandOnInstructions) {
             EXPECT_TRUE(site.kind != SiteKind::kRet || found->second.starts_with("ret")) << where;
             EXPECT_TRUE(site.kind != SiteKind::kTailJump || found->second[0] == 'j') << where;
         }
+    }
+}
+
+// Programs whose debug information, unwinder's tables and code lie. The sanitizers of a Debug build see more than
+// crashes.
+TEST(DamagedPrograms, GetNoSiteOutsideOfThem) {
+    constexpr int kRounds = 120;
+    const ProbeMap map = load_probe_map(test::matrix_map());
+    for (const std::string build : {"gcc_O2", "gcc_O2_fp", "clang_O2_compressed", "gcc_O2_nop5"}) {
+        std::ifstream stream(test::matrix_program(build), std::ios::binary);
+        const std::string original(std::istreambuf_iterator<char>(stream), {});
+        MappedFile file;
+        file.base_name = "matrix_damaged";
+        file.path = file.open_path = testing::TempDir() + "matrix_damaged_" + std::to_string(getpid());
+        std::mt19937 random(1);
+        for (int round = 0; round < kRounds; ++round) {
+            std::string bytes = original;
+            for (int flips = 1 + round * 4; flips > 0; --flips)
+                bytes[64 + random() % (bytes.size() - 64)] ^= static_cast<char>(1u << random() % 8);
+            if (round % 10 == 9) bytes.resize(random() % bytes.size());
+            std::ofstream(file.open_path, std::ios::binary) << bytes;
+            for (const Site& site : plan_file(map, file, {}).sites) ASSERT_LT(site.file_offset, bytes.size());
+        }
+        unlink(file.open_path.c_str());
     }
 }
 
