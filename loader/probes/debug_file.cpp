@@ -29,7 +29,7 @@ class OpenElf {
 public:
     explicit OpenElf(const std::string& path) : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
         elf_version(EV_CURRENT);
-        if (file_ >= 0) elf_.reset(elf_begin(file_, ELF_C_READ, nullptr));
+        if (file_ >= 0 && has_few_sections(file_)) elf_.reset(elf_begin(file_, ELF_C_READ, nullptr));
         if (elf_ && elf_kind(elf_.get()) != ELF_K_ELF) elf_.reset();
     }
     ~OpenElf() {

@@ -390,6 +390,10 @@ InlinedInstances find_inlined_instances(
         result.problem = path + ": " + std::strerror(errno);
         return result;
     }
+    if (!has_few_sections(file.number())) {
+        result.problem = fmt::format("it has more than {} sections", kMaxSections);
+        return result;
+    }
     elf_version(EV_CURRENT);
     const std::unique_ptr<Elf, EndElf> elf(elf_begin(file.number(), ELF_C_READ, nullptr));
     if (!elf || elf_kind(elf.get()) != ELF_K_ELF) return result;

@@ -346,6 +346,7 @@ std::string ElfFile::Contents::read() {
     if (!S_ISREG(status.st_mode)) return "it is no regular file";
     file_size = status.st_size;
     elf_version(EV_CURRENT);
+    if (!has_few_sections(file.number())) return "it has more than " + std::to_string(kMaxSections) + " sections";
     elf.reset(elf_begin(file.number(), ELF_C_READ, nullptr));
     if (!elf || elf_kind(elf.get()) != ELF_K_ELF) return "it is no ELF file";
     GElf_Ehdr header;
@@ -357,6 +358,17 @@ std::string ElfFile::Contents::read() {
     find_sections();
     read_functions(nullptr);
     return "";
+}
+
+bool has_few_sections(int descriptor) {
+    Elf64_Ehdr header;
+    if (pread(descriptor, &header, sizeof header, 0) != sizeof header) return true;
+    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shoff == 0) return true;
+    if (header.e_shnum != 0) return header.e_shnum <= kMaxSections;
+    // The number is too large for its field and stands in the first section.
+    Elf64_Shdr first;
+    if (pread(descriptor, &first, sizeof first, static_cast<off_t>(header.e_shoff)) != sizeof first) return true;
+    return first.sh_size <= kMaxSections;
 }
 
 ElfFile::ElfFile(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
@@ -393,6 +405,7 @@ bool ElfFile::add_symbols_of(const std::string& debug_path) {
     struct stat status;
     if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return false;
     debug.file_size = status.st_size;
+    if (!has_few_sections(descriptor)) return false;
     debug.elf.reset(elf_begin(descriptor, ELF_C_READ, nullptr));
     GElf_Ehdr header;
     if (!debug.elf || elf_kind(debug.elf.get()) != ELF_K_ELF || gelf_getehdr(debug.elf.get(), &header) == nullptr ||

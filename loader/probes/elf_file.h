@@ -80,6 +80,11 @@ private:
     std::unique_ptr<Contents> contents_;
 };
 
+// Whether libelf may be let at an open file. It allocates for all the sections that a header claims, some 400 bytes
+// each; linked files have hundreds of them.
+inline constexpr std::uint64_t kMaxSections = 65'000;
+bool has_few_sections(int descriptor);
+
 // The C++ or Rust name of a symbol; the symbol itself when it is not mangled, or when its name would be longer than
 // kMaxDemangledBytes or 128 times the symbol (a short mangled name can stand for one of gigabytes). GNU clone suffixes
 // stay in square brackets as c++filt prints them: "f(int) [clone .cold]".

@@ -416,5 +416,25 @@ TEST(Demangle, SurvivesDeepNesting) {
     }
 }
 
+// libelf would take 400 MB for these.
+TEST(ElfFile, RefusesAMillionSections) {
+    std::ifstream stream(HOSTRANGE_FIXTURES "/libfixture_functions.so", std::ios::binary);
+    std::string bytes(std::istreambuf_iterator<char>(stream), {});
+    Elf64_Ehdr header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    header.e_shnum = 0;
+    Elf64_Shdr first;
+    std::memcpy(&first, bytes.data() + header.e_shoff, sizeof first);
+    first.sh_size = 1'000'000;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    std::memcpy(bytes.data() + header.e_shoff, &first, sizeof first);
+    const std::string path = testing::TempDir() + "million_sections_" + std::to_string(getpid());
+    std::ofstream(path, std::ios::binary) << bytes;
+    std::string error;
+    EXPECT_EQ(ElfFile::open(path, error), nullptr);
+    EXPECT_NE(error.find("more than 65000 sections"), std::string::npos) << error;
+    unlink(path.c_str());
+}
+
 }  // namespace
 }  // namespace hostrange
