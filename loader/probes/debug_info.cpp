@@ -6,11 +6,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gelf.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -92,10 +95,62 @@ std::string refusal(Elf* elf, bool& has_debug_info) {
     return "";
 }
 
+// libdw gives a string that stands among the DIEs (DW_FORM_string) as it is, also where the section ends before it
+// does.
+class Strings {
+public:
+    // nullptr if the attribute has no string, or one without an end.
+    const char* text(Dwarf_Attribute* attribute) {
+        const char* start = attribute != nullptr ? dwarf_formstring(attribute) : nullptr;
+        if (start == nullptr) return nullptr;
+        Dwarf* dwarf = dwarf_cu_getdwarf(attribute->cu);
+        for (Dwarf* source : {dwarf, dwarf_getalt(dwarf)})
+            if (source != nullptr && ends_inside(source, start)) return start;
+        return nullptr;
+    }
+
+    const char* text(Dwarf_Die* die, unsigned code) {
+        Dwarf_Attribute attribute;
+        return text(dwarf_attr_integrate(die, code, &attribute));
+    }
+
+private:
+    bool ends_inside(Dwarf* dwarf, const char* start) {
+        const auto [known, is_new] = sections_.try_emplace(dwarf);
+        if (is_new) read_sections(dwarf_getelf(dwarf), known->second);
+        return std::any_of(known->second.begin(), known->second.end(), [&](std::string_view section) {
+            const std::less_equal<const char*> not_after;
+            const char* end = section.data() + section.size();
+            return not_after(section.data(), start) && not_after(start + 1, end) &&
+                   std::memchr(start, 0, static_cast<std::size_t>(end - start)) != nullptr;
+        });
+    }
+
+    // As libdw has them: compressed ones are unpacked in place.
+    static void read_sections(Elf* elf, std::vector<std::string_view>& result) {
+        std::size_t names = 0;
+        if (elf == nullptr || elf_getshdrstrndx(elf, &names) != 0) return;
+        Elf_Scn* section = nullptr;
+        while ((section = elf_nextscn(elf, section)) != nullptr) {
+            GElf_Shdr header;
+            if (gelf_getshdr(section, &header) == nullptr || header.sh_type == SHT_NOBITS) continue;
+            const char* name = elf_strptr(elf, names, header.sh_name);
+            if (name == nullptr || std::string_view(name).find("debug") == std::string_view::npos) continue;
+            const Elf_Data* data = elf_rawdata(section, nullptr);
+            if (data != nullptr && data->d_buf != nullptr)
+                result.emplace_back(static_cast<const char*>(data->d_buf), data->d_size);
+        }
+    }
+
+    std::unordered_map<Dwarf*, std::vector<std::string_view>> sections_;
+};
+
 // Composes the names of functions that have no linkage name: those that no other source can see. They look like
 // demangled ones: "outer::(anonymous namespace)::f(int, char const*)".
 class NameComposer {
 public:
+    explicit NameComposer(Strings& strings) : strings_(strings) {}
+
     std::string function(Dwarf_Die& die) {
         Dwarf_Die declaration = declaration_of(die);
         std::string name = qualified(declaration);
@@ -124,7 +179,7 @@ private:
 
     // With the namespaces and classes around it. Finding those takes a search of the whole unit.
     std::string qualified(Dwarf_Die& die) {
-        const char* own = dwarf_diename(&die);
+        const char* own = strings_.text(&die, DW_AT_name);
         if (own == nullptr) return "";
         std::string name = own;
         Dwarf_Die unit;
@@ -134,7 +189,7 @@ private:
         Dwarf_Die* scopes = nullptr;
         const int count = dwarf_getscopes_die(&die, &scopes);
         for (int i = 1; i < count && name.size() < kMaxComposedBytes; ++i) {
-            const char* outer = dwarf_diename(&scopes[i]);
+            const char* outer = strings_.text(&scopes[i], DW_AT_name);
             switch (dwarf_tag(&scopes[i])) {
                 case DW_TAG_namespace:
                     name = std::string(outer != nullptr ? outer : "(anonymous namespace)") + "::" + name;
@@ -190,6 +245,7 @@ private:
         }
     }
 
+    Strings& strings_;
     std::uint64_t spent_bytes_ = 0;
     std::unordered_map<const void*, std::uint64_t> unit_sizes_;
 };
@@ -202,25 +258,23 @@ struct Origin {
 
 class InlinedFinder {
 public:
-    InlinedFinder(const std::function<bool(const std::string&, const std::string&)>& wanted, InlinedInstances& result)
-        : wanted_(wanted), result_(result) {}
+    // `folder`: of the file.
+    InlinedFinder(const std::function<bool(const std::string&, const std::string&)>& wanted, const std::string& folder,
+                  InlinedInstances& result)
+        : wanted_(wanted), folder_(folder), result_(result) {}
 
     void run(Dwarf* dwarf) {
         Dwarf_CU* unit = nullptr;
         std::uint8_t unit_type = 0;
         Dwarf_Half version = 0;
-        Dwarf_Die root, split_root;
+        Dwarf_Die root;
         int status;
-        while ((status = dwarf_get_units(dwarf, unit, &unit, &version, &unit_type, &root, &split_root)) == 0) {
+        while ((status = dwarf_get_units(dwarf, unit, &unit, &version, &unit_type, &root, nullptr)) == 0) {
             if (unit_type == DW_UT_type || unit_type == DW_UT_split_type) continue;
-            if (unit_type == DW_UT_skeleton) {
-                if (split_root.addr != nullptr && split_root.cu != nullptr)
-                    walk(split_root);
-                else
-                    note_missing_split(root);
-            } else {
+            if (unit_type == DW_UT_skeleton)
+                walk_split(unit, root);
+            else
                 walk(root);
-            }
             if (is_full_) return;
         }
         if (status < 0) note(std::string("it is damaged: ") + dwarf_errmsg(-1));
@@ -238,12 +292,29 @@ private:
         if (result_.problem.empty()) result_.problem = problem;
     }
 
-    void note_missing_split(Dwarf_Die& root) {
-        Dwarf_Attribute attribute;
+    // The file with the rest of the unit: where the unit says, or beside this file.
+    void walk_split(Dwarf_CU* unit, Dwarf_Die& skeleton) {
         const char* name = nullptr;
         for (const unsigned code : {DW_AT_dwo_name, DW_AT_GNU_dwo_name})
-            if (name == nullptr && dwarf_attr(&root, code, &attribute) != nullptr) name = dwarf_formstring(&attribute);
-        note(fmt::format("the split part {} was not found", name != nullptr ? name : "of a unit"));
+            if (name == nullptr) name = strings_.text(&skeleton, code);
+        const char* folder = strings_.text(&skeleton, DW_AT_comp_dir);
+        const std::string path = name == nullptr ? "" : std::string(name);
+        for (const std::string& candidate :
+             {path, folder_ + "/" + path, (folder ? std::string(folder) : "") + "/" + path}) {
+            // libdw opens what is there, and would wait for the other end of a pipe.
+            struct stat status;
+            if (!path.empty() && stat(candidate.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+                note(candidate + " is no regular file");
+                return;
+            }
+        }
+        Dwarf_Die root;
+        std::memset(&root, 0, sizeof root);
+        if (dwarf_cu_info(unit, nullptr, nullptr, nullptr, &root, nullptr, nullptr, nullptr) == 0 &&
+            root.addr != nullptr)
+            walk(root);
+        else
+            note(fmt::format("the split part {} was not found", path.empty() ? "of a unit" : path));
     }
 
     // Depth first, without recursion. `path` holds the DIEs from the root to the one at hand.
@@ -355,11 +426,9 @@ private:
         Origin& origin = found->second;
         if (!is_new) return origin;
         // libdw follows DW_AT_specification and DW_AT_abstract_origin, at most 16 of them.
-        Dwarf_Attribute attribute;
         const char* text = nullptr;
         for (const unsigned code : {DW_AT_linkage_name, DW_AT_MIPS_linkage_name})
-            if (text == nullptr && dwarf_attr_integrate(&die, code, &attribute) != nullptr)
-                text = dwarf_formstring(&attribute);
+            if (text == nullptr) text = strings_.text(&die, code);
         if (text != nullptr) {
             origin.symbol = text;
             origin.name = demangle(origin.symbol);
@@ -372,8 +441,10 @@ private:
     }
 
     const std::function<bool(const std::string&, const std::string&)>& wanted_;
+    const std::string folder_;
     InlinedInstances& result_;
-    NameComposer composer_;
+    Strings strings_;
+    NameComposer composer_{strings_};
     std::unordered_map<const void*, Origin> origins_;  // by the place of the DIE in memory
     std::uint64_t entries_ = 0;
     bool is_full_ = false;
@@ -404,7 +475,7 @@ InlinedInstances find_inlined_instances(
         result.problem = dwarf_errmsg(-1);
         return result;
     }
-    InlinedFinder(wanted, result).run(dwarf.get());
+    InlinedFinder(wanted, path.substr(0, path.rfind('/') + 1) + ".", result).run(dwarf.get());
     std::stable_sort(result.instances.begin(), result.instances.end(),
                      [](const InlinedInstance& one, const InlinedInstance& other) {
                          return std::tie(one.container_address, one.depth, one.entry) <
