@@ -145,7 +145,12 @@ struct EmptyProgram {
 FilePlan plan_for(const ProbeMap& map, pid_t process, ReturnProbes return_probes) {
     const auto files = read_process_maps(process);
     for (const MappedFile& file : files.value()) {
-        if (file.base_name == "bench_nest") return plan_file(map, file, {.return_probes = return_probes});
+        if (file.base_name != "bench_nest") continue;
+        // The very sites that the profiler chooses.
+        PlanSettings settings;
+        settings.return_probes = return_probes;
+        settings.kernel = running_kernel_nops();
+        return plan_file(map, file, settings);
     }
     throw std::runtime_error("bench_nest is not mapped");
 }
