@@ -97,7 +97,8 @@ std::vector<std::vector<std::string>> nearest_functions(const std::vector<const 
     std::vector<int> found;
     for (const FunctionSymbol& function : file.functions()) {
         if (named.size() >= kMostNames) break;
-        if (!finder.Match(demangle(function.name), &found)) continue;
+        // A mangled name has each identifier in plain text, once at least; demangling all would double the time.
+        if (!finder.Match(function.name, &found)) continue;
         for (const int word : found) uses[word] += 1;
         std::sort(found.begin(), found.end());
         named.push_back({&function.name, found});

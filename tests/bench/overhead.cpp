@@ -2,6 +2,7 @@
 // What a probed scope costs: the same target unprobed, with empty BPF programs at the same sites, with hostrange-bpf,
 // and with a bpftrace script, in shuffled turns of one run. Prints medians per scope and ratios; --json FILE keeps
 // them.
+#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -36,6 +37,7 @@ namespace {
 
 constexpr int kPasses = 15;
 constexpr int kRepeats = 3;
+constexpr int kStatisticsPasses = 5;
 constexpr unsigned kIterations = 1500;
 constexpr unsigned kScopesPerIteration = 10;
 
@@ -109,6 +111,34 @@ double ns_per_scope(Program& target) {
     std::vector<double> repeats;
     for (int i = 0; i < kRepeats; ++i) repeats.push_back(std::stod(target.ask(fmt::format("run {}\n", kIterations))));
     return median(repeats) / (double(kIterations) * kScopesPerIteration);
+}
+
+// Nanoseconds that the uprobe programs of this machine have run for, by the kernel's statistics. They leave out the
+// trap, which costs tens of times as much in a virtual machine and swings by more than the programs take.
+double time_in_programs_ns() {
+    double sum = 0;
+    for (__u32 id = 0; bpf_prog_get_next_id(id, &id) == 0;) {
+        const int program = bpf_prog_get_fd_by_id(id);
+        if (program < 0) continue;
+        bpf_prog_info info{};
+        __u32 size_bytes = sizeof info;
+        if (bpf_obj_get_info_by_fd(program, &info, &size_bytes) == 0 && info.type == BPF_PROG_TYPE_KPROBE) {
+            sum += double(info.run_time_ns);
+        }
+        close(program);
+    }
+    return sum;
+}
+
+double program_ns_per_scope(Program& target) {
+    target.ask(fmt::format("run {}\n", kIterations / 10));  // warm up
+    const int statistics = bpf_enable_stats(BPF_STATS_RUN_TIME);
+    if (statistics < 0) throw std::runtime_error("the kernel's run-time statistics of BPF programs");
+    const double before = time_in_programs_ns();
+    target.ask(fmt::format("run {}\n", kIterations));
+    const double after = time_in_programs_ns();
+    close(statistics);
+    return (after - before) / (double(kIterations) * kScopesPerIteration);
 }
 
 struct EmptyProgram {
@@ -195,15 +225,16 @@ int run_benchmark(const std::string& json_path) {
     script = "BEGIN { printf(\"attached\\n\"); } " + script;
 
     const std::string pid = std::to_string(target.process());
-    const auto with_empty = [&](ReturnProbes return_probes) {
+    using Measure = double (*)(Program&);
+    const auto with_empty = [&](ReturnProbes return_probes, Measure measure = ns_per_scope) {
         const FilePlan plan = plan_for(map, target.process(), return_probes);
         const std::vector<Link> links = empty.attach(plan, target.process());
-        return ns_per_scope(target);
+        return measure(target);
     };
-    const auto with_profiler = [&](const char* return_probes) {
+    const auto with_profiler = [&](const char* return_probes, Measure measure = ns_per_scope) {
         Program loader({profiler, "--pid", pid, "--probe-map", map_path, "--return-probes", return_probes}, 2);
         loader.wait_for("profiling");
-        const double result = ns_per_scope(target);
+        const double result = measure(target);
         loader.end(SIGINT);
         return result;
     };
@@ -234,6 +265,16 @@ int run_benchmark(const std::string& json_path) {
         if (isatty(2)) fmt::print(stderr, "\rpass {} of {}", pass + 1, kPasses);
     }
     if (isatty(2)) fmt::print(stderr, "\r\033[K");
+    const std::vector<std::pair<std::string, std::function<double()>>> programs = {
+        {"empty programs, uretprobe", [&] { return with_empty(ReturnProbes::kUretprobe, program_ns_per_scope); }},
+        {"hostrange-bpf, uretprobe", [&] { return with_profiler("uretprobe", program_ns_per_scope); }},
+        {"empty programs, ret", [&] { return with_empty(ReturnProbes::kRet, program_ns_per_scope); }},
+        {"hostrange-bpf, ret", [&] { return with_profiler("ret", program_ns_per_scope); }},
+    };
+    std::map<std::string, std::vector<double>> in_programs;
+    for (int pass = 0; pass < kStatisticsPasses; ++pass) {
+        for (const auto& [variant, measure] : programs) in_programs[variant].push_back(measure());
+    }
 
     // Differences are taken within a pass, where the machine's speed is most nearly the same.
     const auto difference = [&](const std::string& one, const std::string& other) {
@@ -259,6 +300,12 @@ int run_benchmark(const std::string& json_path) {
     const double ratio = median(results["hostrange-bpf, uretprobe"]) / median(results["bpftrace script, uretprobe"]);
     fmt::print("\nhostrange-bpf over empty programs: {:.0f} ns per scope (uretprobe), {:.0f} ns (ret)\n",
                over_uretprobe, over_ret);
+    const auto inside = [&](const std::string& strategy) {
+        return median(in_programs["hostrange-bpf, " + strategy]) - median(in_programs["empty programs, " + strategy]);
+    };
+    fmt::print("the same inside the BPF programs alone:  {:.0f} ns per scope (uretprobe), {:.0f} ns (ret)\n",
+               inside("uretprobe"), inside("ret"));
+    json["over_empty_in_programs_ns"] = {{"uretprobe", inside("uretprobe")}, {"ret", inside("ret")}};
     fmt::print("hostrange-bpf / bpftrace script, both uretprobe: {:.2f}\n", ratio);
     json["over_empty_ns"] = {{"uretprobe", over_uretprobe}, {"ret", over_ret}};
     json["hostrange_to_bpftrace"] = ratio;
