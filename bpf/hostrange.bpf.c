@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The programs. Two run at the sites of ranges (scope_entry, scope_exit), one where exceptions land; the others watch
- * processes come, load libraries, and go. A site's identity is its attach cookie.
+ * The programs. Some run at the sites of ranges (scope_entry, scope_exit, scope_steps), one where exceptions land, some
+ * at markers (markers.h); the others watch processes come, load libraries, and go. A site's identity is its attach cookie.
  *
  * The sections say uprobe, which is attached by perf events. Where the kernel has uprobe_multi links (6.6) the loader
  * sets that attach type before it loads the same programs.
@@ -20,6 +20,8 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+__u64 last_program;
+
 /* ---- the sites of ranges */
 
 static __always_inline void introduce(struct thread_state *state)
@@ -31,6 +33,7 @@ static __always_inline void introduce(struct thread_state *state)
 	state->header.process_start_ns = BPF_CORE_READ(leader, start_boottime);
 	BPF_CORE_READ_STR_INTO(&state->header.comm, leader, comm);
 	state->header.thread_id = ids;
+	state->program = __sync_fetch_and_add(&last_program, 1) + 1;
 }
 
 /* At a tree's first scope. */
@@ -262,6 +265,7 @@ int scope_exit(struct pt_regs *ctx)
 }
 
 #include "bpf/steps.h"
+#include "bpf/markers.h"
 
 /* At the entry of __cxa_begin_catch: an exception has landed in the function that calls it, so every frame below that
  * function's is gone. */
@@ -386,7 +390,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 parent_id = parent->tgid, child_id = child->tgid;
-	__u32 *watch, value, is_stopped = 0;
+	__u32 *watch, value, place = 0;
 
 	if ((__u32)child->pid != child_id)
 		return 0; /* a thread */
@@ -399,10 +403,11 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 		/* The child has the parent's breakpoints, but no program runs at them until the loader has attached for
 		 * it. A vfork child borrows the parent's memory and waits for exec: leave it alone. */
 		if (child->mm != parent->mm && bpf_ksym_exists(bpf_send_signal_task)) {
-			list_stopped(child_id);
-			is_stopped = !bpf_send_signal_task(child, SIGSTOP, PIDTYPE_TGID, 0);
+			place = list_stopped(child_id);
+			if (bpf_send_signal_task(child, SIGSTOP, PIDTYPE_TGID, 0))
+				place = 0;
 		}
 	}
-	tell(HOSTRANGE_EVENT_FORK, child_id, parent_id, is_stopped);
+	tell(HOSTRANGE_EVENT_FORK, child_id, parent_id, place);
 	return 0;
 }

@@ -40,6 +40,7 @@ struct hostrange_settings {
 #define HOSTRANGE_COOKIE(site, range, stack_adjust, flags)                                                             \
 	((__u64)(site) | (__u64)(range) << 24 | (__u64)(__u16)(stack_adjust) << 40 | (__u64)(flags) << 56)
 #define HOSTRANGE_MOST_SITES (1u << 24)
+#define HOSTRANGE_MARKER_RANGE 0xffffu /* of the sites of range markers: the range is the marker's name */
 
 /*
  * Flags of a site. TAIL_JUMP: the function leaves by a jump into another one, which returns in its stead: the scope
@@ -97,12 +98,16 @@ enum hostrange_ending {
 	HOSTRANGE_ENDED_ABANDONED = 2,
 };
 
+#define HOSTRANGE_SCOPE_ENDING(ending) ((ending)&0xff) /* enum hostrange_ending */
+#define HOSTRANGE_SCOPE_NAME(ending) ((ending) >> 8) /* number of the marker range's name; 0: a range of the map */
+#define HOSTRANGE_MOST_NAMES 0xffffffu
+
 /* A finished scope. Scopes stand in the order in which they ended: children before their parent. */
 struct hostrange_scope {
 	__u32 site; /* the entry site that opened it */
 	__u32 id; /* number of the scope in its tree, in order of entry, from 1 */
 	__u32 parent; /* id of the enclosing scope, 0 for the outermost */
-	__u32 ending; /* enum hostrange_ending */
+	__u32 ending; /* HOSTRANGE_SCOPE_ENDING, HOSTRANGE_SCOPE_NAME */
 	__u64 start_ns; /* CLOCK_MONOTONIC */
 	__u64 duration_ns; /* inclusive, raw */
 };
@@ -123,6 +128,7 @@ struct hostrange_tree_header {
 #define HOSTRANGE_TREE_LAST 1u /* no part follows */
 #define HOSTRANGE_TREE_UNFINISHED 2u /* the outermost scope was still open: session end, thread exit, exec */
 #define HOSTRANGE_TREE_PARTS_LOST 4u /* an earlier part found no room in the ring */
+#define HOSTRANGE_TREE_DETACHED 8u /* one scope that stands by itself; says nothing of the thread's other trees */
 
 /* Counters of rare things that belong to no site. */
 struct hostrange_session_counters {
@@ -133,6 +139,49 @@ struct hostrange_session_counters {
 	__u64 out_of_order; /* scopes that ended while a later one was still open */
 	__u64 lost_events; /* process events that found no room in their ring */
 	__u64 unrecorded; /* trees that began while recording was off */
+	__u64 lost_marks; /* marks that found no room in their ring */
+};
+
+/* What markers say, but for ranges. The cookie of such a marker is its kind. */
+enum hostrange_mark_kind {
+	HOSTRANGE_MARK_TEXT = 1, /* a piece of a text of the mark that follows from the same thread */
+	HOSTRANGE_MARK_NAME = 2, /* numbers[0] is the number of a marker range's name; the text is the name */
+	HOSTRANGE_MARK_SESSION_BEGIN = 3, /* text: name */
+	HOSTRANGE_MARK_SESSION_END = 4,
+	HOSTRANGE_MARK_CASE_BEGIN = 5, /* numbers[0]: number; texts before it: nodeid, operator, backend */
+	HOSTRANGE_MARK_CASE_END = 6, /* numbers[0]: number */
+	HOSTRANGE_MARK_PHASE_BEGIN = 7, /* text: name */
+	HOSTRANGE_MARK_PHASE_END = 8, /* text: name */
+	HOSTRANGE_MARK_MEASUREMENT = 9, /* text: name; numbers: count, then mean and median in ns as doubles */
+	HOSTRANGE_MARK_PAUSE = 10, /* tells of it as an event, too */
+	HOSTRANGE_MARK_RESUME = 11,
+	HOSTRANGE_MARK_KINDS = 12,
+};
+
+#define HOSTRANGE_MARK_NODEID 0
+#define HOSTRANGE_MARK_OPERATOR 1
+#define HOSTRANGE_MARK_BACKEND 2
+#define HOSTRANGE_MARK_TEXTS 3
+
+#define HOSTRANGE_MARK_UNREADABLE 1u /* a text or number could not be read */
+#define HOSTRANGE_MARK_CUT 2u /* the text goes on, but no more of it was read */
+
+#define HOSTRANGE_MARK_TEXT_SIZE 424
+#define HOSTRANGE_MARK_PIECES HOSTRANGE_MAX_DEPTH /* of a nodeid; the others have one */
+
+/* A record of the ring `marks`. */
+struct hostrange_mark {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u64 process_start_ns;
+	__u64 numbers[3];
+	__u32 process_id;
+	__u32 thread_id;
+	__u32 kind; /* enum hostrange_mark_kind */
+	__u32 flags; /* HOSTRANGE_MARK_* */
+	__u32 text_number; /* of a piece: HOSTRANGE_MARK_NODEID ... */
+	__u32 text_bytes;
+	char comm[HOSTRANGE_COMM_SIZE];
+	char text[HOSTRANGE_MARK_TEXT_SIZE];
 };
 
 /* What happens to watched processes. */
@@ -141,13 +190,16 @@ enum hostrange_event_kind {
 	                             had which started it: another than process_id if it was not the main thread */
 	HOSTRANGE_EVENT_LIBRARY = 2, /* the dynamic linker has mapped new objects, none of whose code has run */
 	HOSTRANGE_EVENT_FORK = 3, /* a new process; origin_id is the process that forked */
+	HOSTRANGE_EVENT_PAUSE = 4, /* the process asks for its probes to be taken away for a while */
+	HOSTRANGE_EVENT_RESUME = 5, /* and to be put back */
 };
 
 struct hostrange_event {
 	__u32 kind;
 	__u32 process_id;
 	__u32 origin_id;
-	__u32 stopped; /* 1: SIGSTOP was sent; the loader must send SIGCONT */
+	__u32 stopped; /* not 0: SIGSTOP was sent, and this is its place in the map "stopped", from 1; the loader must
+	                  send SIGCONT */
 };
 
 /* Value of the map "watched", keyed by process id. 0: tell of its exec, libraries and forks. */
@@ -160,14 +212,16 @@ struct hostrange_event {
 static_assert(sizeof(struct hostrange_site_counters) == 64);
 static_assert(sizeof(struct hostrange_scope) == 32);
 static_assert(sizeof(struct hostrange_tree_header) == 56);
-static_assert(sizeof(struct hostrange_session_counters) == 56);
+static_assert(sizeof(struct hostrange_session_counters) == 64);
+static_assert(sizeof(struct hostrange_mark) == 504);
 static_assert(sizeof(struct hostrange_event) == 16);
 static_assert(sizeof(struct hostrange_steps) == 8 + 16 * HOSTRANGE_MOST_STEPS);
 #else
 _Static_assert(sizeof(struct hostrange_site_counters) == 64, "shared layout");
 _Static_assert(sizeof(struct hostrange_scope) == 32, "shared layout");
 _Static_assert(sizeof(struct hostrange_tree_header) == 56, "shared layout");
-_Static_assert(sizeof(struct hostrange_session_counters) == 56, "shared layout");
+_Static_assert(sizeof(struct hostrange_session_counters) == 64, "shared layout");
+_Static_assert(sizeof(struct hostrange_mark) == 504, "shared layout");
 _Static_assert(sizeof(struct hostrange_event) == 16, "shared layout");
 _Static_assert(sizeof(struct hostrange_steps) == 8 + 16 * HOSTRANGE_MOST_STEPS, "shared layout");
 #endif

@@ -31,19 +31,22 @@ __u32 next_stopped;
 
 extern int bpf_send_signal_task(struct task_struct *task, int signal, enum pid_type type, __u64 value) __ksym __weak;
 
-static __always_inline void list_stopped(__u32 process_id)
+/* Gives the place in the list, from 1. It is for this stop alone: a process that is let run may be stopped again before
+ * the loader has struck out the earlier entry. */
+static __always_inline __u32 list_stopped(__u32 process_id)
 {
 	__u32 place = __sync_fetch_and_add(&next_stopped, 1) & (HOSTRANGE_MAX_STOPPED - 1);
 	__u64 *entry = bpf_map_lookup_elem(&stopped, &place);
 
 	if (entry)
 		*entry = process_id;
+	return place + 1;
 }
 
-static __always_inline void tell(__u32 kind, __u32 process_id, __u32 origin_id, __u32 is_stopped)
+static __always_inline void tell(__u32 kind, __u32 process_id, __u32 origin_id, __u32 place)
 {
 	struct hostrange_event event = {
-	        .kind = kind, .process_id = process_id, .origin_id = origin_id, .stopped = is_stopped};
+	        .kind = kind, .process_id = process_id, .origin_id = origin_id, .stopped = place};
 
 	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_FORCE_WAKEUP))
 		COUNT(session_counters.lost_events);
@@ -55,15 +58,16 @@ static __always_inline void tell_of_current(__u32 kind, __u32 origin_id)
 {
 	__u32 process_id = bpf_get_current_pid_tgid() >> 32;
 	__u32 *watch = bpf_map_lookup_elem(&watched, &process_id);
-	__u32 is_stopped = 0;
+	__u32 place = 0;
 
 	if (!watch && !settings.watch_all)
 		return;
 	if (watch && *watch & HOSTRANGE_WATCH_STOP) {
-		list_stopped(process_id);
-		is_stopped = !bpf_send_signal(SIGSTOP);
+		place = list_stopped(process_id);
+		if (bpf_send_signal(SIGSTOP))
+			place = 0;
 	}
-	tell(kind, process_id, origin_id, is_stopped);
+	tell(kind, process_id, origin_id, place);
 }
 
 #endif

@@ -22,6 +22,18 @@
 #define STACK_POINTER_MASK 0xffffffffffffull
 #define SCOPE_KEY(range, stack_pointer) ((__u64)(range) << 48 | ((stack_pointer)&STACK_POINTER_MASK))
 
+/*
+ * The key of a scope that a marker has opened: in place of the stack pointer, the address of its name and a bit that no
+ * user address has. So to every stack pointer it looks like a frame further out, which is alive: a marker's scope ends
+ * by its end marker alone, in whatever function that stands.
+ */
+#define OF_MARKER (1ull << 47)
+#define MARKER_KEY(name) SCOPE_KEY(HOSTRANGE_MARKER_RANGE, OF_MARKER | (name))
+#define NAME_OF_MARKER(key) ((key) & (OF_MARKER - 1))
+
+/* The number of a name, in markers.h. */
+static __noinline __u32 number_of_name(__u64 address);
+
 /* Whether two stack pointers, or a key and one, are of the same frame; see HOSTRANGE_FRAME_LEVELS. */
 #define SAME_FRAME(one, other) ((((one) ^ (other)) & STACK_POINTER_MASK & ~(__u64)HOSTRANGE_FRAME_LEVELS) == 0)
 
@@ -44,6 +56,7 @@ struct thread_state {
 	__u8 recorded; /* the current tree began while `recording` was set */
 	__u8 has_signal_stack; /* when the current tree began */
 	__u8 reserved;
+	__u64 program; /* unlike that of any other thread and of what ran in this one before exec */
 	struct open_scope open[HOSTRANGE_MAX_DEPTH];
 	struct hostrange_tree_header header;
 	struct hostrange_scope finished[HOSTRANGE_TREE_SCOPES];
@@ -159,7 +172,7 @@ static long count_lost_scope(void *map, __u32 *step, __u32 *value, struct lost_s
 
 	if (!state || index >= lost->count || index >= HOSTRANGE_TREE_SCOPES)
 		return 1;
-	if (state->finished[index].ending == HOSTRANGE_ENDED_BY_EXIT) {
+	if (HOSTRANGE_SCOPE_ENDING(state->finished[index].ending) == HOSTRANGE_ENDED_BY_EXIT) {
 		counters = counters_of(state->finished[index].site);
 		if (counters)
 			COUNT(counters->lost);
@@ -235,6 +248,8 @@ static __always_inline void finish_scope(struct thread_state *state, __u32 index
 	finished->id = scope->id & SCOPE_NUMBER;
 	finished->parent = index ? state->open[(index - 1) & DEPTH_MASK].id & SCOPE_NUMBER : 0;
 	finished->ending = ending;
+	if (scope->key & OF_MARKER)
+		finished->ending |= number_of_name(NAME_OF_MARKER(scope->key)) << 8;
 	finished->start_ns = scope->start_ns;
 	finished->duration_ns = duration_ns;
 	state->header.scope_count = slot + 1;

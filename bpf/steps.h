@@ -101,10 +101,12 @@ static __noinline int open_in_steps(__u64 cookie, __u64 stack_pointer, __u64 now
 		walk.found = 0;
 		depth = state->depth;
 		/* It belongs to the scope around it, and ends with that at the latest. */
-		if (depth > 0)
-			stack_pointer = state->open[(depth - 1) & DEPTH_MASK].key & STACK_POINTER_MASK;
-		if (stack_pointer & HOSTRANGE_FRAME_LEVELS)
-			stack_pointer--;
+		scope = &state->open[(depth - 1) & DEPTH_MASK];
+		if (depth > 0 && !(scope->key & OF_MARKER)) {
+			stack_pointer = scope->key & STACK_POINTER_MASK;
+			if (stack_pointer & HOSTRANGE_FRAME_LEVELS)
+				stack_pointer--;
+		}
 	} else if (flags & HOSTRANGE_SITE_POINT) {
 		bits |= POINT;
 	} else if (depth > 0) {

@@ -35,10 +35,10 @@ constexpr int kRoundMs = 50;
     pollfd gone{.fd = 3, .events = POLLIN, .revents = 0};
     while (poll(&gone, 1, -1) < 0 && errno == EINTR) {
     }
+    // A process is listed before it is stopped, so an entry that is seen once may be needed once more.
     for (int round = 0; round < kRounds; ++round) {
         for (std::size_t i = 0; i < count; ++i) {
             if (stopped[i] != 0) kill(static_cast<pid_t>(stopped[i]), SIGCONT);
-            stopped[i] = 0;
         }
         poll(nullptr, 0, kRoundMs);
     }

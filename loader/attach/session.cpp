@@ -522,12 +522,12 @@ void ProbeSession::unwatch(pid_t process) {
     bpf_map_delete_elem(bpf_map__fd(state_->skeleton->maps.watched), &key);
 }
 
-void ProbeSession::let_run(pid_t process) {
-    kill(process, SIGCONT);
+void ProbeSession::let_run(const hostrange_event& event) {
+    kill(static_cast<pid_t>(event.process_id), SIGCONT);
+    // Only this stop's entry: the process may have been stopped again by now.
     auto* stopped = static_cast<volatile std::uint64_t*>(state_->stopped_memory->address());
-    for (std::size_t i = 0; i < HOSTRANGE_MAX_STOPPED; ++i) {
-        if (stopped[i] == static_cast<std::uint64_t>(process)) stopped[i] = 0;
-    }
+    const std::uint32_t place = event.stopped - 1;
+    if (place < HOSTRANGE_MAX_STOPPED && stopped[place] == event.process_id) stopped[place] = 0;
 }
 
 void ProbeSession::let_all_run() {

@@ -94,8 +94,8 @@ public:
     void watch(pid_t process, bool stop);
     void unwatch(pid_t process);
 
-    // Lets a process run that was stopped for us.
-    void let_run(pid_t process);
+    // Lets a process run that was stopped for us: an event whose `stopped` is not 0.
+    void let_run(const hostrange_event& event);
 
     // The same for all of them. The destructor does it too.
     void let_all_run();

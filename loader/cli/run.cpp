@@ -127,7 +127,7 @@ int profile_command(const ProfileOptions& options) {
         const pid_t other = static_cast<pid_t>(event.process_id);
         loop.follow(other);
         profile.attach_process_again(event);
-        if (event.stopped) profile.session().let_run(other);
+        if (event.stopped) profile.session().let_run(event);
     };
 
     loop.follow(process);
