@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * The programs. Some run at the sites of ranges (scope_entry, scope_exit, scope_steps), one where exceptions land, some
- * at markers (markers.h); the others watch processes come, load libraries, and go. A site's identity is its attach cookie.
+ * at markers (markers.h); the others watch processes come, load libraries, and go. A site's identity is its attach
+ * cookie.
  *
  * The sections say uprobe, which is attached by perf events. Where the kernel has uprobe_multi links (6.6) the loader
  * sets that attach type before it loads the same programs.

@@ -2,15 +2,16 @@
 /*
  * The markers' sites and the notes that tell where they are.
  *
- * A site is a function of its own that begins with a one-byte, a five-byte and a ten-byte no-op, before anything touches
- * the stack. The note names the first, which every kernel can probe. hostrange-bpf goes to the one that the running
- * kernel makes a call of: a call writes below the stack pointer, which is safe here and nowhere else, as nothing of the
- * caller's lies there. The alignment keeps all of them on one page.
+ * A site is a function of its own that begins with a one-byte, a five-byte and a ten-byte no-op, before anything
+ * touches the stack. The note names the first, which every kernel can probe. hostrange-bpf goes to the one that the
+ * running kernel makes a call of: a call writes below the stack pointer, which is safe here and nowhere else, as
+ * nothing of the caller's lies there. The alignment keeps all of them on one page.
  */
 #include <hostrange/markers.h>
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <time.h>
 
 #if defined(__x86_64__)
@@ -40,8 +41,8 @@
  * of the site, of .stapsdt.base, of the semaphore; provider, name, arguments.
  */
 #define MARKER(name, arguments, ...)                                                                                   \
-	__attribute__((section(".probes"), visibility("hidden"), used)) volatile unsigned short                        \
-	        hostrange_##name##_semaphore;                                                                          \
+	__attribute__((section(".probes"), visibility("hidden"),                                                       \
+	               used)) volatile unsigned short hostrange_##name##_semaphore;                                    \
 	__attribute__((visibility("hidden"))) extern void hostrange_site_##name(__VA_ARGS__);                          \
 	__asm__(".pushsection .text.hostrange_sites,\"ax\",%progbits\n"                                                \
 	        ".balign 32\n"                                                                                         \
@@ -90,25 +91,25 @@ MARKER(probed, ARGUMENTS_0, void);
 
 static atomic_uint_fast64_t last_case;
 
-static const char *text_or_empty(const char *text)
+/* The kernel reads only what is in memory already, and a literal that nobody has looked at may not be: look at it. */
+static const char *readable(const char *text)
 {
-	return text ? text : "";
+	const char *result = text ? text : "";
+	size_t length = strlen(result);
+
+	/* The compiler must not know better. */
+	__asm__ volatile("" : : "r"(length), "r"(*(const volatile char *)result));
+	return result;
 }
 
-int hostrange_is_profiled(void)
-{
-	return hostrange_case_begin_semaphore != 0;
-}
+int hostrange_is_profiled(void) { return hostrange_case_begin_semaphore != 0; }
 
-int hostrange_is_probed(void)
-{
-	return hostrange_probed_semaphore != 0;
-}
+int hostrange_is_probed(void) { return hostrange_probed_semaphore != 0; }
 
 void hostrange_session_begin(const char *name)
 {
 	if (hostrange_session_begin_semaphore)
-		hostrange_site_session_begin(text_or_empty(name));
+		hostrange_site_session_begin(readable(name));
 }
 
 void hostrange_session_end(void)
@@ -122,8 +123,7 @@ uint64_t hostrange_case_begin(const char *nodeid, const char *operator_name, con
 	uint64_t number = atomic_fetch_add(&last_case, 1) + 1;
 
 	if (hostrange_case_begin_semaphore) {
-		hostrange_site_case_begin(number, text_or_empty(nodeid), text_or_empty(operator_name),
-		                          text_or_empty(backend));
+		hostrange_site_case_begin(number, readable(nodeid), readable(operator_name), readable(backend));
 	}
 	return number;
 }
@@ -137,37 +137,37 @@ void hostrange_case_end(uint64_t number)
 void hostrange_phase_begin(const char *name)
 {
 	if (hostrange_phase_begin_semaphore)
-		hostrange_site_phase_begin(text_or_empty(name));
+		hostrange_site_phase_begin(readable(name));
 }
 
 void hostrange_phase_end(const char *name)
 {
 	if (hostrange_phase_end_semaphore)
-		hostrange_site_phase_end(text_or_empty(name));
+		hostrange_site_phase_end(readable(name));
 }
 
 void hostrange_range_begin(const char *name)
 {
 	if (hostrange_range_begin_semaphore)
-		hostrange_site_range_begin(name, 0);
+		hostrange_site_range_begin(readable(name), 0);
 }
 
 void hostrange_range_end(const char *name)
 {
 	if (hostrange_range_end_semaphore)
-		hostrange_site_range_end(name, 0);
+		hostrange_site_range_end(readable(name), 0);
 }
 
 void hostrange_range_begin_detached(const char *name, uint64_t token)
 {
 	if (hostrange_range_begin_semaphore)
-		hostrange_site_range_begin(name, token);
+		hostrange_site_range_begin(readable(name), token);
 }
 
 void hostrange_range_end_detached(const char *name, uint64_t token)
 {
 	if (hostrange_range_end_semaphore)
-		hostrange_site_range_end(name, token);
+		hostrange_site_range_end(readable(name), token);
 }
 
 static uint64_t whole_ns(double duration_ns)
@@ -184,7 +184,7 @@ void hostrange_measurement(const char *name, uint64_t count, double mean_ns, dou
 	if (hostrange_measurement_semaphore) {
 		/* The compiler cannot see that the site's reader reads them. */
 		__asm__ volatile("" : : "r"(exact_ns) : "memory");
-		hostrange_site_measurement(text_or_empty(name), count, whole_ns(mean_ns), whole_ns(median_ns), exact_ns);
+		hostrange_site_measurement(readable(name), count, whole_ns(mean_ns), whole_ns(median_ns), exact_ns);
 	}
 }
 

@@ -11,15 +11,17 @@ std::vector<Link> attach_points(const bpf_program* program, AttachMode mode, pid
     std::vector<Link> links;
     error = 0;
     if (mode == AttachMode::kUprobeMulti) {
-        std::vector<unsigned long> offsets;
+        std::vector<unsigned long> offsets, semaphores;
         std::vector<__u64> cookies;
         for (const ProbePoint& point : points) {
             offsets.push_back(point.file_offset);
             cookies.push_back(point.cookie);
+            semaphores.push_back(point.semaphore_offset);
         }
         LIBBPF_OPTS(bpf_uprobe_multi_opts, options);
         options.offsets = offsets.data();
         options.cookies = cookies.data();
+        options.ref_ctr_offsets = semaphores.data();
         options.cnt = points.size();
         options.retprobe = on_return;
         bpf_link* link = bpf_program__attach_uprobe_multi(program, process, open_path.c_str(), nullptr, &options);
@@ -33,6 +35,7 @@ std::vector<Link> attach_points(const bpf_program* program, AttachMode mode, pid
     for (const ProbePoint& point : points) {
         LIBBPF_OPTS(bpf_uprobe_opts, options);
         options.bpf_cookie = point.cookie;
+        options.ref_ctr_offset = point.semaphore_offset;
         options.retprobe = on_return;
         options.attach_mode = PROBE_ATTACH_MODE_LINK;
         bpf_link* link =

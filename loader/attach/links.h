@@ -22,6 +22,7 @@ using Link = std::unique_ptr<bpf_link, LinkDeleter>;
 struct ProbePoint {
     std::uint64_t file_offset;
     std::uint64_t cookie;
+    std::uint64_t semaphore_offset = 0;  // in the file: what the kernel counts up while the probe is there; 0: nothing
 };
 
 // Attaches one program at many points of one file: one uprobe_multi link, or a perf-event link for each point.

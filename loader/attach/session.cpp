@@ -118,6 +118,35 @@ std::uint64_t cookie_of(const Site& site, std::size_t number, std::uint32_t flag
     return HOSTRANGE_COOKIE(number, site.range, site.stack_adjust + level, flags);
 }
 
+// The cookie of a marker's site.
+std::uint64_t mark_of(MarkerKind kind) {
+    switch (kind) {
+        case MarkerKind::kSessionBegin:
+            return HOSTRANGE_MARK_SESSION_BEGIN;
+        case MarkerKind::kSessionEnd:
+            return HOSTRANGE_MARK_SESSION_END;
+        case MarkerKind::kCaseBegin:
+            return HOSTRANGE_MARK_CASE_BEGIN;
+        case MarkerKind::kCaseEnd:
+            return HOSTRANGE_MARK_CASE_END;
+        case MarkerKind::kPhaseBegin:
+            return HOSTRANGE_MARK_PHASE_BEGIN;
+        case MarkerKind::kPhaseEnd:
+            return HOSTRANGE_MARK_PHASE_END;
+        case MarkerKind::kMeasurement:
+            return HOSTRANGE_MARK_MEASUREMENT;
+        case MarkerKind::kPause:
+            return HOSTRANGE_MARK_PAUSE;
+        case MarkerKind::kResume:
+            return HOSTRANGE_MARK_RESUME;
+        case MarkerKind::kRangeBegin:
+        case MarkerKind::kRangeEnd:
+        case MarkerKind::kProbed:
+            break;
+    }
+    return 0;
+}
+
 // The exception landing may stand in a plan whose functions it is none of.
 std::string name_of(const FilePlan& plan, std::uint32_t function) {
     return function < plan.functions.size() ? plan.functions[function].name : "__cxa_begin_catch";
@@ -134,10 +163,13 @@ struct ProbeSession::State {
     // Order matters: what stands last dies first. Links go before the programs and maps that they use.
     std::unique_ptr<hostrange_bpf, SkeletonDeleter> skeleton;
     std::unique_ptr<Mapping> counters_memory, stopped_memory;
-    std::unique_ptr<ring_buffer, RingDeleter> tree_ring, event_ring;
+    std::unique_ptr<ring_buffer, RingDeleter> tree_ring, mark_ring, event_ring;
     std::unique_ptr<Guardian> guardian;
-    std::vector<Link> process_links;           // exec, fork, exit of tasks
-    std::map<pid_t, std::vector<Link>> links;  // by the process they are for; -1: all
+    std::vector<Link> process_links;  // exec, fork, exit of tasks
+    // By the process they are for; -1: all.
+    std::map<pid_t, std::vector<Link>> links, lasting_links;  // lasting: of markers and the library hook
+    std::map<pid_t, std::vector<Link>> probed_links;          // that tell of `links`
+    std::map<FileIdentity, std::pair<std::uint32_t, std::uint32_t>> range_markers;  // begin and end
 
     KernelFeatures kernel;
     AttachMode mode = AttachMode::kAuto;
@@ -146,7 +178,7 @@ struct ProbeSession::State {
     std::vector<NumberedSite> sites;
     std::map<FileIdentity, std::vector<Probe>> probes;  // by file
     std::uint32_t step_lists = 0;
-    std::function<void(std::span<const std::byte>)> on_record;
+    const OnRecord *on_tree = nullptr, *on_mark = nullptr;
     std::function<void(const hostrange_event&)> on_event;
 
     const bpf_program* program(Room room) const {
@@ -276,8 +308,10 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
     bpf_map__set_max_entries(skeleton.maps.trees, settings.ring_bytes);
     bpf_map__set_max_entries(skeleton.maps.steps_at_sites, settings.max_sites);
     if (state.mode == AttachMode::kUprobeMulti) {
-        for (bpf_program* program : {skeleton.progs.scope_entry, skeleton.progs.scope_exit, skeleton.progs.scope_steps,
-                                     skeleton.progs.exception_landing, skeleton.progs.libraries_mapped}) {
+        for (bpf_program* program :
+             {skeleton.progs.scope_entry, skeleton.progs.scope_exit, skeleton.progs.scope_steps,
+              skeleton.progs.exception_landing, skeleton.progs.libraries_mapped, skeleton.progs.marker,
+              skeleton.progs.marker_range_begin, skeleton.progs.marker_range_end}) {
             bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(kTraceUprobeMulti));
         }
     }
@@ -294,7 +328,17 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
     state.tree_ring.reset(ring_buffer__new(
         bpf_map__fd(skeleton.maps.trees),
         [](void* context, void* data, size_t size) {
-            static_cast<State*>(context)->on_record({static_cast<const std::byte*>(data), size});
+            State& self = *static_cast<State*>(context);
+            // What was marked before this tree was committed must be known first. Cheap where there is nothing.
+            ring_buffer__consume(self.mark_ring.get());
+            (*self.on_tree)({static_cast<const std::byte*>(data), size});
+            return 0;
+        },
+        &state, nullptr));
+    state.mark_ring.reset(ring_buffer__new(
+        bpf_map__fd(skeleton.maps.marks),
+        [](void* context, void* data, size_t size) {
+            (*static_cast<State*>(context)->on_mark)({static_cast<const std::byte*>(data), size});
             return 0;
         },
         &state, nullptr));
@@ -307,7 +351,7 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
             return 0;
         },
         &state, nullptr));
-    if (!state.tree_ring || !state.event_ring) fail_to_load("opening the ring buffers", errno);
+    if (!state.tree_ring || !state.mark_ring || !state.event_ring) fail_to_load("opening the ring buffers", errno);
 
     for (const bpf_program* program :
          {skeleton.progs.thread_exit, skeleton.progs.program_start, skeleton.progs.process_fork}) {
@@ -319,6 +363,8 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
 
 ProbeSession::~ProbeSession() {
     state_->links.clear();
+    state_->probed_links.clear();
+    state_->lasting_links.clear();
     state_->process_links.clear();
     let_all_run();
 }
@@ -425,13 +471,90 @@ bool ProbeSession::attach_library_hook(const std::string& open_path, pid_t proce
     std::vector<Link> links = attach_points(state.skeleton->progs.libraries_mapped, state.mode, process, open_path,
                                             {{hook->file_offset, hook->distance_to_state}}, false, error);
     if (links.empty()) return false;
-    std::vector<Link>& kept = state.links[process];
+    std::vector<Link>& kept = state.lasting_links[process];
     std::move(links.begin(), links.end(), std::back_inserter(kept));
     return true;
 }
 
-void ProbeSession::detach(pid_t process) {
+std::size_t ProbeSession::number_markers(const FilePlan& file, const MarkerPlan& markers) {
+    State& state = *state_;
+    const std::size_t first = state.sites.size();
+    if (state.range_markers.count(file.identity)) return first;
+    auto& [begin, end] = state.range_markers[file.identity];
+    for (std::uint32_t i = 0; i < markers.sites.size(); ++i) {
+        const MarkerKind kind = markers.sites[i].kind;
+        if (kind != MarkerKind::kRangeBegin && kind != MarkerKind::kRangeEnd) continue;
+        if (state.sites.size() >= state.max_sites) {
+            throw Failure(ExitCode::kAttach, fmt::format("more than {} sites (at {})", state.max_sites, file.path),
+                          "make the probe map match fewer functions, or raise --max-sites");
+        }
+        (kind == MarkerKind::kRangeBegin ? begin : end) = state.sites.size();
+        state.sites.push_back(
+            {file.identity, i, kMarkerRange, kind == MarkerKind::kRangeBegin ? SiteKind::kEntry : SiteKind::kRet});
+    }
+    return first;
+}
+
+unsigned ProbeSession::attach_markers(const FilePlan& file, const MarkerPlan& markers, pid_t process) {
+    State& state = *state_;
+    const auto [begin, end] = state.range_markers.at(file.identity);
+    std::vector<ProbePoint> marks, begins, ends;
+    for (const MarkerSite& site : markers.sites) {
+        ProbePoint point{site.file_offset, 0, site.semaphore_offset};
+        switch (site.kind) {
+            case MarkerKind::kProbed:
+                break;
+            case MarkerKind::kRangeBegin:
+                point.cookie = HOSTRANGE_COOKIE(begin, kMarkerRange, 0, 0);
+                begins.push_back(point);
+                break;
+            case MarkerKind::kRangeEnd:
+                point.cookie = HOSTRANGE_COOKIE(end, kMarkerRange, 0, 0);
+                ends.push_back(point);
+                break;
+            default:
+                point.cookie = mark_of(site.kind);
+                marks.push_back(point);
+        }
+    }
+    const hostrange_bpf& skeleton = *state.skeleton;
+    const std::pair<const bpf_program*, const std::vector<ProbePoint>*> rooms[] = {
+        {skeleton.progs.marker_range_end, &ends},
+        {skeleton.progs.marker_range_begin, &begins},
+        {skeleton.progs.marker, &marks}};
+    std::vector<Link> links;
+    unsigned placed = 0;
+    for (const auto& [program, points] : rooms) {
+        if (points->empty()) continue;
+        int error = 0;
+        std::vector<Link> attached = attach_points(program, state.mode, process, file.open_path, *points, false, error);
+        if (error) return 0;
+        placed += points->size();
+        std::move(attached.begin(), attached.end(), std::back_inserter(links));
+    }
+    std::move(links.begin(), links.end(), std::back_inserter(state.lasting_links[process]));
+    return placed;
+}
+
+void ProbeSession::tell_probed(const FilePlan& file, const MarkerPlan& markers, pid_t process) {
+    for (const MarkerSite& site : markers.sites) {
+        if (site.kind != MarkerKind::kProbed) continue;
+        int error = 0;
+        std::vector<Link> links =
+            attach_points(state_->skeleton->progs.scope_exit, state_->mode, process, file.open_path,
+                          {{site.file_offset, kIgnored, site.semaphore_offset}}, false, error);
+        std::move(links.begin(), links.end(), std::back_inserter(state_->probed_links[process]));
+    }
+}
+
+void ProbeSession::detach_ranges(pid_t process) {
     state_->links.erase(process);
+    state_->probed_links.erase(process);
+}
+
+void ProbeSession::detach(pid_t process) {
+    detach_ranges(process);
+    state_->lasting_links.erase(process);
 }
 
 void ProbeSession::clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans) {
@@ -451,6 +574,8 @@ void ProbeSession::clear_inherited_breakpoints(pid_t parent, std::span<const Fil
 std::vector<OpenThread> ProbeSession::detach_all(const std::function<void()>& drain) {
     State& state = *state_;
     state.links.clear();
+    state.probed_links.clear();
+    state.lasting_links.clear();
     state.process_links.clear();
 
     // A program that was running when its link went away has ended now: the kernel waits for it. So the threads' states
@@ -496,9 +621,30 @@ std::vector<OpenThread> ProbeSession::detach_all(const std::function<void()>& dr
     return threads;
 }
 
-void ProbeSession::read_trees(const std::function<void(std::span<const std::byte>)>& on_record) {
-    state_->on_record = on_record;
+void ProbeSession::read_records(const OnRecord& on_tree, const OnRecord& on_mark) {
+    state_->on_tree = &on_tree;
+    state_->on_mark = &on_mark;
+    ring_buffer__consume(state_->mark_ring.get());
     ring_buffer__consume(state_->tree_ring.get());
+}
+
+std::map<std::uint32_t, std::uint64_t> ProbeSession::open_detached_scopes() const {
+    struct Key {
+        __u64 token, process_id;
+    };
+    struct Scope {
+        __u64 start_ns, name;
+        __u32 site, reserved;
+    };
+    const int map = bpf_map__fd(state_->skeleton->maps.detached_scopes);
+    std::map<std::uint32_t, std::uint64_t> open;
+    Key key{}, next{};
+    for (const Key* previous = nullptr; bpf_map_get_next_key(map, previous, &next) == 0; previous = &key) {
+        key = next;
+        Scope scope{};
+        if (bpf_map_lookup_elem(map, &key, &scope) == 0) ++open[scope.site];
+    }
+    return open;
 }
 
 int ProbeSession::events_descriptor() const {

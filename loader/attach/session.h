@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "bpf/hostrange.h"
 #include "loader/attach/kernel_features.h"
+#include "loader/probes/markers.h"
 #include "loader/probes/plan.h"
 
 namespace hostrange {
@@ -32,6 +34,9 @@ struct NumberedSite {
     SiteKind kind;
 };
 
+// The site of a range marker, among those that have numbers. Its range is kMarkerRange; it is in no FilePlan.
+inline constexpr std::uint32_t kMarkerRange = HOSTRANGE_MARKER_RANGE;
+
 // A thread that still had scopes open when the probes were taken away.
 struct OpenThread {
     std::uint32_t process_id;
@@ -45,7 +50,7 @@ struct AttachResult {
 };
 
 // The BPF programs in the kernel, and their probes. Whatever happens to this process, the kernel takes the probes away
-// with it. Used from one thread, but for read_trees().
+// with it. Used from one thread, but for read_records().
 class ProbeSession {
 public:
     // Loads the programs. Throws Failure.
@@ -70,6 +75,18 @@ public:
     // later. A function of which one probe is refused gets none.
     AttachResult attach(const FilePlan& plan, pid_t process);
 
+    // Gives the sites of a file's range markers their numbers, once per file; as number_sites().
+    std::size_t number_markers(const FilePlan& file, const MarkerPlan& markers);
+
+    // Places probes at a file's markers (they stay when detach_ranges() takes the others away); how many. 0: refused.
+    unsigned attach_markers(const FilePlan& file, const MarkerPlan& markers, pid_t process);
+
+    // Tells the process that its probes are in place, by the semaphore of its marker `probed`; until detach_ranges().
+    void tell_probed(const FilePlan& file, const MarkerPlan& markers, pid_t process);
+
+    // Takes away the probes of attach() and tell_probed() that were placed for this process alone.
+    void detach_ranges(pid_t process);
+
     // Puts a probe on the dynamic linker's hook, in the file at open_path. False if it has no such hook.
     bool attach_library_hook(const std::string& open_path, pid_t process);
 
@@ -79,13 +96,18 @@ public:
     // A child inherits its parent's breakpoints. This makes the kernel take them out of processes nobody asked for.
     void clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans);
 
-    // Takes all probes away, then lets the kernel commit the unfinished trees; they arrive through read_trees(), which
-    // must run meanwhile (in another thread or between calls of `drain`).
+    // Takes all probes away, then lets the kernel commit the unfinished trees; they arrive through read_records(),
+    // which must run meanwhile (in another thread or between calls of `drain`).
     std::vector<OpenThread> detach_all(const std::function<void()>& drain);
 
-    // Reads the records that have been committed; each call of on_record gets one. It does not wait, and nothing tells
-    // when there are more: call it every few milliseconds. Only one thread may call it.
-    void read_trees(const std::function<void(std::span<const std::byte>)>& on_record);
+    // Reads the records that have been committed; each call of on_tree or on_mark gets one. A mark comes before all
+    // trees that were committed after it. It does not wait, and nothing tells when there are more: call it every few
+    // milliseconds. Only one thread may call it.
+    using OnRecord = std::function<void(std::span<const std::byte>)>;
+    void read_records(const OnRecord& on_tree, const OnRecord& on_mark);
+
+    // Detached scopes (of range markers) that are still open, by site. After detach_all().
+    std::map<std::uint32_t, std::uint64_t> open_detached_scopes() const;
 
     // Process events: a descriptor to poll, and what to call when it is readable.
     int events_descriptor() const;

@@ -130,6 +130,9 @@ LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
             warnings_.push_back(fmt::format("{}: {}", file.path, planned->plan.problem));
         }
     }
+    planned->markers = plan_markers(file, running_kernel_nops());
+    for (const std::string& warning : planned->markers.warnings)
+        warnings_.push_back(fmt::format("{}: {}", file.path, warning));
     // Where exceptions land: in libstdc++ or libc++abi, or in whatever was linked with one of them statically.
     FilePlan landing = plan_exception_landing(file, running_kernel_nops());
     if (is_target) {
@@ -137,7 +140,7 @@ LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
             site.function = planned->plan.functions.size();
             planned->plan.sites.push_back(std::move(site));
         }
-    } else if (!landing.sites.empty()) {
+    } else if (!landing.sites.empty() || !planned->markers.sites.empty()) {
         planned->plan = std::move(landing);
     } else {
         other_files_.insert(file.base_name);
@@ -171,6 +174,46 @@ void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
     }
 }
 
+void LiveProfile::attach_markers(PlannedFile& file, pid_t process) {
+    if (file.markers.sites.empty() || !markers_attached_[process].insert(file.plan.identity).second) return;
+    const std::size_t first = session_->number_markers(file.plan, file.markers);
+    {
+        const std::lock_guard lock(collector_mutex_);
+        SiteTraits of_marker;
+        of_marker.range = kMarkerRange;
+        for (std::size_t i = first; i < session_->sites().size(); ++i) collector_->add_site(of_marker);
+    }
+    const unsigned placed = session_->attach_markers(file.plan, file.markers, process);
+    file.marker_sites = std::max(file.marker_sites, placed);
+    if (placed == 0)
+        warnings_.push_back(fmt::format("{}: the kernel refused the probes at its markers", file.plan.path));
+}
+
+// That probes are in place, to those who ask (hostrange_is_probed()).
+void LiveProfile::tell_probed(pid_t process) {
+    for (const FileIdentity& identity : markers_attached_[process]) {
+        const PlannedFile& file = *files_.at(identity);
+        session_->tell_probed(file.plan, file.markers, process);
+    }
+}
+
+bool LiveProfile::pause_or_resume(const hostrange_event& event) {
+    if (event.kind != HOSTRANGE_EVENT_PAUSE && event.kind != HOSTRANGE_EVENT_RESUME) return false;
+    const pid_t process = static_cast<pid_t>(event.process_id);
+    // Probes for every process serve others too; whoever asks is left to wait in vain.
+    if (!markers_attached_.count(process)) return true;
+    if (event.kind == HOSTRANGE_EVENT_PAUSE) {
+        if (paused_.insert(process).second) session_->detach_ranges(process);
+    } else if (paused_.erase(process)) {
+        for (const FileIdentity& identity : attached_[process]) {
+            const auto file = files_.find(identity);
+            if (file != files_.end() && file->second) session_->attach(file->second->plan, process);
+        }
+        tell_probed(process);
+    }
+    return true;
+}
+
 bool LiveProfile::attach_process(pid_t process, bool for_all) {
     const std::optional<std::vector<MappedFile>> files = read_process_maps(process);
     if (!files) return false;
@@ -199,8 +242,14 @@ bool LiveProfile::attach_process(pid_t process, bool for_all) {
         any_ranges |= file->ranges;
         planned.push_back(file);
     }
+    const bool had_markers = markers_attached_.count(owner) != 0;
+    for (PlannedFile* file : planned) attach_markers(*file, owner);
+    const bool tells_now = !had_markers && markers_attached_.count(owner) != 0;
     // Exceptions matter only where there are scopes.
-    if (!any_ranges) return true;
+    if (!any_ranges) {
+        if (tells_now) tell_probed(owner);
+        return true;
+    }
     // With every process profiled, the landing is watched only in those that map a target: other people's exceptions
     // stay cheap. Trees that run while some of their probes are in place and others are not would have holes.
     const bool adds_ranges = std::any_of(planned.begin(), planned.end(), [&](const PlannedFile* file) {
@@ -214,6 +263,7 @@ bool LiveProfile::attach_process(pid_t process, bool for_all) {
         session_->set_recording(true);
         unrecorded_ += session_->session_counters().unrecorded - unrecorded;
     }
+    if (tells_now) tell_probed(owner);
     return true;
 }
 
@@ -223,7 +273,9 @@ void LiveProfile::attach_process_again(const hostrange_event& event) {
         // The kernel filters by the main thread that was there when a probe was placed. That one is gone.
         session_->detach(process);
         attached_.erase(process);
+        markers_attached_.erase(process);
     }
+    paused_.erase(process);
     attach_process(process);
 }
 
@@ -231,6 +283,8 @@ void LiveProfile::forget_process(pid_t process) {
     session_->detach(process);
     session_->unwatch(process);
     attached_.erase(process);
+    markers_attached_.erase(process);
+    paused_.erase(process);
 }
 
 void LiveProfile::forget_gone_processes() {
@@ -268,14 +322,23 @@ void LiveProfile::add_record(std::span<const std::byte> record) {
     scopes_so_far_ += tree->scopes.size();
 }
 
+void LiveProfile::read_records() {
+    session_->read_records(
+        [this](std::span<const std::byte> record) {
+            const std::lock_guard lock(collector_mutex_);
+            add_record(record);
+        },
+        [this](std::span<const std::byte> record) {
+            const std::lock_guard lock(collector_mutex_);
+            collector_->add_mark(record);
+        });
+}
+
 void LiveProfile::start_reading() {
     reading_ = true;
     reader_ = std::thread([this] {
         while (reading_) {
-            session_->read_trees([this](std::span<const std::byte> record) {
-                const std::lock_guard lock(collector_mutex_);
-                add_record(record);
-            });
+            read_records();
             std::this_thread::sleep_for(kReadEvery);
         }
     });
@@ -294,9 +357,7 @@ void LiveProfile::stop() {
     std::this_thread::sleep_for(kGrace);
     reading_ = false;
     if (reader_.joinable()) reader_.join();
-    const auto drain = [this] {
-        session_->read_trees([this](std::span<const std::byte> record) { add_record(record); });
-    };
+    const auto drain = [this] { read_records(); };
     drain();
     open_threads_ = session_->detach_all(drain);
     drain();
@@ -325,6 +386,12 @@ unsigned LiveProfile::attached_ranges() const {
 
 unsigned LiveProfile::attached_files() const {
     return std::count_if(order_.begin(), order_.end(), [](const PlannedFile* f) { return f->ranges && f->sites; });
+}
+
+unsigned LiveProfile::attached_markers() const {
+    unsigned count = 0;
+    for (const PlannedFile* file : order_) count += file->marker_sites;
+    return count;
 }
 
 std::vector<const FilePlan*> LiveProfile::plans() const {

@@ -14,6 +14,7 @@
 #include "loader/cli/options.h"
 #include "loader/collect/call_tree.h"
 #include "loader/collect/statistics.h"
+#include "loader/probes/markers.h"
 #include "loader/probes/plan.h"
 #include "loader/probes/probe_map.h"
 
@@ -37,6 +38,9 @@ public:
     // After an event: a new program, new libraries, or a new process. Probes that are in place stay; they are in the
     // new program too, as far as it maps the same files.
     void attach_process_again(const hostrange_event& event);
+
+    // If the event says that a process asks for its probes to be taken away or put back: does it, and gives true.
+    bool pause_or_resume(const hostrange_event& event);
 
     // The process is gone.
     void forget_process(pid_t process);
@@ -62,6 +66,7 @@ public:
     unsigned attached_sites() const;
     unsigned attached_ranges() const;
     unsigned attached_files() const;
+    unsigned attached_markers() const;
 
     // Progress; safe while reading.
     std::uint64_t scopes_so_far() const { return scopes_so_far_; }
@@ -82,15 +87,19 @@ public:
 private:
     struct PlannedFile {
         FilePlan plan;
-        bool ranges = false;  // false: only the exception landing
+        MarkerPlan markers;
+        bool ranges = false;  // false: only the exception landing, or markers
         std::uintmax_t size_bytes = 0;
-        unsigned sites = 0;  // placed
+        unsigned sites = 0, marker_sites = 0;  // placed
     };
 
     PlannedFile* plan_of(const MappedFile& file);
     FilePlan plan_ranges_of(const MappedFile& file);
     bool is_attached(const PlannedFile& file, pid_t process) const;
     void attach_file(PlannedFile& file, pid_t process);
+    void attach_markers(PlannedFile& file, pid_t process);
+    void tell_probed(pid_t process);
+    void read_records();
     void note_process(const CallTree& tree);
     void add_record(std::span<const std::byte> record);
     SessionSummary summarize(double duration_s);
@@ -100,7 +109,8 @@ private:
     std::unique_ptr<ProbeSession> session_;
     std::map<FileIdentity, std::unique_ptr<PlannedFile>> files_;  // null: of no interest
     std::vector<PlannedFile*> order_;
-    std::map<pid_t, std::set<FileIdentity>> attached_;  // by process; -1: all
+    std::map<pid_t, std::set<FileIdentity>> attached_, markers_attached_;  // by process; -1: all
+    std::set<pid_t> paused_;
     std::set<std::string> other_files_, unopened_;
     std::vector<std::string> warnings_;
 

@@ -79,6 +79,7 @@ int profile_processes(const ProfileOptions& options) {
         if (loop.followed() == 0 && !options.all_processes) loop.stop();
     };
     loop.on_event = [&](const hostrange_event& event) {
+        if (profile.pause_or_resume(event)) return;
         const pid_t process = static_cast<pid_t>(event.process_id);
         if (event.kind == HOSTRANGE_EVENT_FORK) {
             profile.relieve_child_of(static_cast<pid_t>(event.origin_id));
@@ -106,15 +107,16 @@ int profile_processes(const ProfileOptions& options) {
             whom += (whom.empty() ? "" : ", ") + name_of(process);
         }
         const auto& asked = options.processes;
-        if (profile.attached_files() == 0 && std::all_of(asked.begin(), asked.end(), has_ended)) {
+        const bool nothing_attached = profile.attached_files() == 0 && profile.attached_markers() == 0;
+        if (nothing_attached && std::all_of(asked.begin(), asked.end(), has_ended)) {
             throw no_such_process(asked.front());
         }
-        if (profile.attached_files() == 0 && !profile.unopened_files().empty()) {
+        if (nothing_attached && !profile.unopened_files().empty()) {
             throw Failure(ExitCode::kPermission,
                           fmt::format("{} of {} cannot be opened", *profile.unopened_files().begin(), whom),
                           "run it with sudo, or with CAP_SYS_PTRACE too");
         }
-        if (profile.attached_files() == 0) {
+        if (nothing_attached) {
             throw nothing_found(profile.map(), whom, profile.plans(), profile.other_files());
         }
     }

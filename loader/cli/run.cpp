@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "loader/cli/event_loop.h"
 #include "loader/cli/invoking_user.h"
@@ -27,7 +28,8 @@ constexpr int kKilledBySignal = 128;
 // A command that has been forked but waits before exec.
 class WaitingCommand {
 public:
-    explicit WaitingCommand(const std::vector<std::string>& command) {
+    // `report`: where the report will be, absolute; the command finds it in HOSTRANGE_OUTPUT. Empty: not said.
+    WaitingCommand(const std::vector<std::string>& command, const std::string& report) {
         int go[2], failed[2];
         if (pipe2(go, O_CLOEXEC) != 0 || pipe2(failed, O_CLOEXEC) != 0) fail("pipe");
         const std::optional<InvokingUser> user = invoking_user();
@@ -38,6 +40,7 @@ public:
             char word;
             // The other end closes without a word if the profiler gives up.
             if (read(go[0], &word, 1) != 1) _exit(kCannotExecute);
+            if (!report.empty()) setenv("HOSTRANGE_OUTPUT", report.c_str(), 1);
             become_and_execute(command, user, failed[1]);
         }
         close(go[0]);
@@ -105,7 +108,8 @@ int profile_command(const ProfileOptions& options) {
     LiveProfile profile(options);
     // Both are forked before this process has threads.
     profile.session().start_guardian();
-    WaitingCommand command(options.command);
+    const bool has_file = !options.output.empty() && options.output != "-";
+    WaitingCommand command(options.command, has_file ? std::filesystem::absolute(options.output).string() : "");
     EventLoop loop(profile);
 
     const pid_t process = command.process();
@@ -124,6 +128,7 @@ int profile_command(const ProfileOptions& options) {
         loop.stop();
     };
     loop.on_event = [&](const hostrange_event& event) {
+        if (profile.pause_or_resume(event)) return;
         const pid_t other = static_cast<pid_t>(event.process_id);
         loop.follow(other);
         profile.attach_process_again(event);

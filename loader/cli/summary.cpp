@@ -131,11 +131,13 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     for (const OpenThread& thread : open_threads_) {
         for (const std::uint32_t site : thread.sites) ++open_by_site[site];
     }
+    for (const auto& [site, count] : session_->open_detached_scopes()) open_by_site[site] += count;
 
     hostrange_site_counters total{};
     std::uint64_t open_total = 0, unbalanced = 0;
     const std::vector<NumberedSite>& sites = session_->sites();
     std::map<FileIdentity, Json> sites_by_file;
+    Json marker_sites = Json::array();
     for (std::size_t i = 0; i < sites.size(); ++i) {
         const hostrange_site_counters counters = session_->site_counters(i);
         const std::uint64_t open = open_by_site.count(i) ? open_by_site.at(i) : 0;
@@ -150,6 +152,21 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         if (counters.lost) summary.lost_by_range[sites[i].range] += counters.lost;
 
         const FilePlan& plan = files_.at(sites[i].file)->plan;
+        if (sites[i].range == kMarkerRange) {
+            const MarkerSite& site = files_.at(sites[i].file)->markers.sites[sites[i].plan_site];
+            Json entry = {{"number", i},
+                          {"marker", marker_name(site.kind)},
+                          {"file_offset", site.file_offset},
+                          {"instruction", site.instruction.text},
+                          {"class", instruction_class_name(site.instruction.instruction_class)}};
+            if (opens_scope(sites[i].kind)) {
+                entry["counters"] = counters_json(counters, open);
+            } else {
+                entry["orphans"] = counters.orphans;
+            }
+            marker_sites.push_back(std::move(entry));
+            continue;
+        }
         const Site& site = plan.sites[sites[i].plan_site];
         Json entry = {{"number", i},
                       {"range", map_.ranges[site.range].name},
@@ -214,6 +231,36 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         warn(fmt::format("{} while probes were being added for a new library or process, and not recorded",
                          counted(unrecorded_, "call tree began", "call trees began")));
     }
+    const MarkLog& marks = collector_->marks();
+    const std::uint64_t run_again =
+        std::count_if(marks.cases().begin(), marks.cases().end(), [](const MarkedCase& one) { return one.runs > 1; });
+    std::uint64_t outside_cases = 0, outside_phases = 0;
+    for (const auto& [key, samples] : collector_->rows()) {
+        if (key.test_case == MarkLog::kNoCase)
+            outside_cases += samples->inclusive.count();
+        else if (key.outside_phases && marks.cases()[key.test_case].has_phases)
+            outside_phases += samples->inclusive.count();
+    }
+    if (outside_phases)
+        warn(fmt::format("{} of cases with phases are left out, being outside of these",
+                         counted(outside_phases, "scope", "scopes")));
+    if (marks.has_cases() && outside_cases && !options_.output.empty() && options_.fields == Fields::kUpstream)
+        warn(fmt::format("{} in no case: in the table and with --fields=all, not in the ten fields",
+                         counted(outside_cases, "scope was", "scopes were")));
+    if (run_again)
+        warn(fmt::format("{} more than once: the rows hold all its runs", counted(run_again, "case ran", "cases ran")));
+    if (session.lost_marks)
+        warn(fmt::format("{} lost, their ring being full: calls may stand in the wrong case or phase",
+                         counted(session.lost_marks, "mark was", "marks were")));
+    if (marks.losses().cut)
+        warn(fmt::format("{} too long and cut: an ellipsis stands for the rest",
+                         counted(marks.losses().cut, "marker text was", "marker texts were")));
+    if (marks.losses().unreadable)
+        warn(fmt::format("{} not be read and shows as \"?\"",
+                         counted(marks.losses().unreadable, "marker text could", "marker texts could")));
+    if (marks.losses().unbalanced)
+        warn(fmt::format("{} within another one, or ended without having begun",
+                         counted(marks.losses().unbalanced, "case or phase was begun", "cases or phases were begun")));
     if (unbalanced) {
         warn(fmt::format("{} whose counters do not add up: please report this",
                          counted(unbalanced, "there is a site", "there are sites")));
@@ -308,6 +355,18 @@ SessionSummary LiveProfile::summarize(double duration_s) {
           {"out_of_order", session.out_of_order}}},
         {"unbalanced_sites", unbalanced},
         {"not_seen", std::move(not_seen)},
+        {"marks",
+         {{"sessions", marks.sessions()},
+          {"cases", marks.cases().size() - 1},
+          {"cases_run_more_than_once", run_again},
+          {"scopes_outside_cases", outside_cases},
+          {"scopes_outside_phases", outside_phases},
+          {"lost", session.lost_marks},
+          {"unreadable_texts", marks.losses().unreadable},
+          {"cut_texts", marks.losses().cut},
+          {"unbalanced", marks.losses().unbalanced},
+          {"malformed", marks.losses().malformed},
+          {"sites", std::move(marker_sites)}}},
         {"sample_memory",
          {{"limit_bytes", collector_->budget().limit_bytes},
           {"used_bytes", collector_->budget().used_bytes},

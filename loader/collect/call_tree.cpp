@@ -19,8 +19,9 @@ std::optional<hostrange_tree_header> read_header(std::span<const std::byte> reco
 }
 
 std::uint64_t count_exits(std::span<const hostrange_scope> scopes) {
-    return std::count_if(scopes.begin(), scopes.end(),
-                         [](const hostrange_scope& scope) { return scope.ending == HOSTRANGE_ENDED_BY_EXIT; });
+    return std::count_if(scopes.begin(), scopes.end(), [](const hostrange_scope& scope) {
+        return HOSTRANGE_SCOPE_ENDING(scope.ending) == HOSTRANGE_ENDED_BY_EXIT;
+    });
 }
 
 void append_scopes(std::vector<hostrange_scope>& scopes, std::span<const std::byte> record, std::size_t count) {
@@ -48,6 +49,7 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
     const bool is_last = header->flags & HOSTRANGE_TREE_LAST;
     const bool parts_lost = header->flags & HOSTRANGE_TREE_PARTS_LOST;
 
+    if (header->flags & HOSTRANGE_TREE_DETACHED) return whole_tree(*header, record);
     auto found = pending_.empty() ? pending_.end() : pending_.find(header->thread_id);
     if (found != pending_.end()) {
         const Pending& pending = found->second;
@@ -64,13 +66,7 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
     }
 
     // Most trees fit into one record.
-    if (found == pending_.end() && is_last && header->part == 0 && !parts_lost) {
-        current_.scopes.clear();
-        current_.earlier_children_ns.clear();
-        append_scopes(current_.scopes, record, header->scope_count);
-        describe(current_, *header);
-        return current_.scopes.empty() ? nullptr : &current_;
-    }
+    if (found == pending_.end() && is_last && header->part == 0 && !parts_lost) return whole_tree(*header, record);
 
     if (found == pending_.end()) {
         found = pending_.try_emplace(header->thread_id).first;
@@ -95,6 +91,14 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
     if (pending.tree.scopes.size() < max_tree_scopes_) return nullptr;
     hand_on_piece(pending);
     return &current_;
+}
+
+const CallTree* TreeAssembler::whole_tree(const hostrange_tree_header& header, std::span<const std::byte> record) {
+    current_.scopes.clear();
+    current_.earlier_children_ns.clear();
+    append_scopes(current_.scopes, record, header.scope_count);
+    describe(current_, header);
+    return current_.scopes.empty() ? nullptr : &current_;
 }
 
 void TreeAssembler::drop(Pending& pending) {

@@ -70,6 +70,7 @@ private:
         std::map<std::uint32_t, std::uint64_t> earlier_children_ns;
     };
 
+    const CallTree* whole_tree(const hostrange_tree_header& header, std::span<const std::byte> record);
     void drop(Pending& pending);
     void hand_on_piece(Pending& pending);
 

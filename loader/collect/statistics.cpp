@@ -6,6 +6,8 @@
 #include <bit>
 #include <deque>
 #include <map>
+#include <set>
+#include <tuple>
 #include <unordered_map>
 
 namespace hostrange {
@@ -27,21 +29,48 @@ struct Node {
     std::uint32_t parent;  // index of the nearest enclosing scope that is not taken out, or kNone
     std::uint32_t depth;
     std::uint32_t range;  // kNone: taken out
+    std::uint32_t call;   // index into `calls`
+    bool is_marker;
     Labels labels;
     std::int64_t children_ns;
+};
+
+// A call of the tree at hand. The first stands for the tree: for what lies in no other call, and for the markers around
+// those.
+struct Call {
+    std::uint64_t start_ns;
+    Labels common{};  // the one value in it, or 0
+    Labels conflicting{};
+    bool has_cold_range = false;
+    bool has_scopes = false;
+    // What was in force when it began.
+    MarkLog::Moment moment{};
+    Phase phase = Phase::kWarm;
+
+    void note_label(std::size_t i, std::uint32_t label) {
+        if (label == 0 || label == common[i]) return;
+        conflicting[i] |= common[i];
+        common[i] = label;
+    }
+    std::uint32_t common_label(std::size_t i) const { return conflicting[i] ? 0 : common[i]; }
 };
 
 // A row as numbers.
 struct RowNumbers {
     std::uint32_t process;
     Labels labels;
-    std::uint32_t range_and_phase;
+    std::uint32_t range;
+    std::uint32_t phase;
+    std::uint32_t test_case;
+    bool outside_phases;
     bool operator==(const RowNumbers&) const = default;
 
     std::uint64_t hash() const {
         const std::uint64_t first = std::uint64_t{process} << 32 | labels[0];
         const std::uint64_t second = std::uint64_t{labels[1]} << 32 | labels[2];
-        std::uint64_t mixed = (first ^ std::rotl(second, 20) ^ std::rotl(std::uint64_t{range_and_phase}, 44));
+        const std::uint64_t third =
+            std::uint64_t{test_case} << 32 ^ std::uint64_t{phase} << 17 ^ range << 1 ^ outside_phases;
+        std::uint64_t mixed = first ^ std::rotl(second, 20) ^ std::rotl(third, 44);
         mixed *= 0x9e3779b97f4a7c15u;
         return (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15u;
     }
@@ -68,10 +97,6 @@ std::int64_t sum_of(std::int64_t one, std::int64_t other) {
 }
 
 }  // namespace
-
-std::string_view phase_name(Phase phase) {
-    return phase == Phase::kCold ? "cold" : "warm";
-}
 
 void ThreadSet::insert_all(const ThreadSet& other) {
     if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
@@ -103,7 +128,13 @@ struct Collector::Contents {
     std::vector<Node> nodes;
     std::vector<std::uint32_t> node_by_id;  // index: id - first_id; empty if ids are too sparse or not unique
     std::uint32_t first_id = 0;
-    Labels common_labels;  // the one value in the tree, or 0
+    std::vector<Call> calls;
+
+    MarkLog marks;
+    std::unordered_map<std::uint32_t, std::uint32_t> marker_ranges;  // range numbers, by number of the name
+    std::vector<Labels> case_labels;
+    // By run of a case and operator.
+    std::set<std::pair<std::uint64_t, std::uint32_t>> seen_calls;
 
     std::uint32_t label_number(const std::string& text);
     std::uint32_t process_number(const ProcessKey& key);
@@ -112,9 +143,14 @@ struct Collector::Contents {
     void order_nodes(const std::vector<hostrange_scope>& scopes);
     std::uint32_t find_node(std::uint32_t id) const;
     bool is_excluded(std::uint32_t range, std::uint32_t parent) const;
-    Phase resolve_nodes();
+    std::uint32_t range_of(const hostrange_scope& scope) const;
+    std::uint32_t call_of(const Node& node);
+    void resolve_nodes();
+    void resolve_calls(const ProcessKey& process);
+    void name_range(std::uint32_t number, const std::string& name);
+    const Labels& labels_of_case(std::uint32_t test_case);
     void deduct_earlier_children(const CallTree& tree);
-    void add_samples(std::uint32_t process, std::uint32_t thread, Phase phase);
+    void add_samples(std::uint32_t process, std::uint32_t thread);
 };
 
 std::uint32_t Collector::Contents::label_number(const std::string& text) {
@@ -207,35 +243,55 @@ bool Collector::Contents::is_excluded(std::uint32_t range, std::uint32_t parent)
     return !is_inside;
 }
 
-// Decides for each node whether it stays, what encloses it and what its labels are; gives the phase of the tree.
-Phase Collector::Contents::resolve_nodes() {
-    Phase phase = Phase::kWarm;
-    Labels conflicting{};
-    common_labels = {};
+// kNone if there is no such range.
+std::uint32_t Collector::Contents::range_of(const hostrange_scope& scope) const {
+    if (const std::uint32_t name = HOSTRANGE_SCOPE_NAME(scope.ending)) {
+        const auto found = marker_ranges.find(name);
+        return found == marker_ranges.end() ? kNone : found->second;
+    }
+    const bool is_known = scope.site < sites.size() && sites[scope.site].range < ranges.size();
+    return is_known ? sites[scope.site].range : kNone;
+}
+
+std::uint32_t Collector::Contents::call_of(const Node& node) {
+    if (node.parent == kNone) return 0;
+    const Node& parent = nodes[node.parent];
+    if (node.is_marker || !parent.is_marker || parent.call != 0) return parent.call;
+    calls.push_back({.start_ns = node.scope->start_ns});
+    return calls.size() - 1;
+}
+
+// Decides for each node whether it stays, what encloses it, which call it is part of, and what its labels are.
+void Collector::Contents::resolve_nodes() {
+    calls.clear();
+    calls.push_back({.start_ns = nodes.front().scope->start_ns});
     for (Node& node : nodes) {
         const hostrange_scope& scope = *node.scope;
         node.children_ns = 0;
         node.range = kNone;
+        node.is_marker = HOSTRANGE_SCOPE_NAME(scope.ending) != 0;
         // A parent was entered earlier, so its id is lower. Anything else is a defect, and must not make a circle.
         node.parent = scope.parent != 0 && scope.parent < scope.id ? find_node(scope.parent) : kNone;
         if (node.parent != kNone && nodes[node.parent].range == kNone) node.parent = nodes[node.parent].parent;
-        if (scope.site >= sites.size() || sites[scope.site].range >= ranges.size()) {
+        const std::uint32_t range = range_of(scope);
+        if (range == kNone) {
             ++totals.unknown_site;
             continue;
         }
-        const Site& site = sites[scope.site];
-        if (is_excluded(site.range, node.parent)) {
+        if (is_excluded(range, node.parent)) {
             ++totals.outside_condition;
             continue;
         }
-        node.range = site.range;
-        node.labels = site.labels;
+        node.range = range;
+        node.labels = node.is_marker ? Labels{} : sites[scope.site].labels;
         node.depth = 0;
-        if (ranges[site.range].cold) phase = Phase::kCold;
-        for (std::size_t i = 0; i < common_labels.size(); ++i) {
-            if (site.labels[i] == 0 || site.labels[i] == common_labels[i]) continue;
-            conflicting[i] |= common_labels[i];
-            common_labels[i] = site.labels[i];
+        node.call = call_of(node);
+        Call& call = calls[node.call];
+        call.has_cold_range |= ranges[range].cold;
+        call.has_scopes |= !node.is_marker;
+        for (std::size_t i = 0; i < node.labels.size(); ++i) {
+            call.note_label(i, node.labels[i]);
+            if (node.call != 0) calls[0].note_label(i, node.labels[i]);
         }
         if (node.parent == kNone) continue;
         Node& parent = nodes[node.parent];
@@ -245,10 +301,41 @@ Phase Collector::Contents::resolve_nodes() {
         }
         parent.children_ns = sum_of(parent.children_ns, nanoseconds(scope.duration_ns));
     }
-    for (std::size_t i = 0; i < common_labels.size(); ++i) {
-        if (conflicting[i]) common_labels[i] = 0;
+}
+
+// Decides for each call which case and phase it belongs to.
+void Collector::Contents::resolve_calls(const ProcessKey& process) {
+    bool all_cold = true;
+    for (std::size_t i = 1; i <= calls.size(); ++i) {
+        // The tree itself comes last: markers around calls are cold if these are.
+        Call& call = calls[i % calls.size()];
+        const bool is_around_calls = i == calls.size() && calls.size() > 1 && !call.has_scopes;
+        call.moment = marks.at(process, call.start_ns);
+        if (call.moment.phase != MarkLog::kNoPhase) {
+            call.phase = static_cast<Phase>(call.moment.phase);
+            continue;
+        }
+        bool is_cold = is_around_calls ? all_cold : call.has_cold_range;
+        if (call.has_scopes && call.moment.test_case != MarkLog::kNoCase)
+            is_cold |= seen_calls.emplace(call.moment.run, call.common_label(0)).second;
+        call.phase = is_cold ? Phase::kCold : Phase::kWarm;
+        all_cold = all_cold && is_cold;
     }
-    return phase;
+}
+
+const Labels& Collector::Contents::labels_of_case(std::uint32_t test_case) {
+    while (case_labels.size() <= test_case) {
+        const MarkedCase& one = marks.cases()[case_labels.size()];
+        case_labels.push_back({label_number(one.operator_name), label_number(one.backend), 0});
+    }
+    return case_labels[test_case];
+}
+
+void Collector::Contents::name_range(std::uint32_t number, const std::string& name) {
+    const auto known =
+        std::find_if(ranges.begin(), ranges.end(), [&](const RangeTraits& range) { return range.name == name; });
+    marker_ranges[number] = known - ranges.begin();
+    if (known == ranges.end()) ranges.push_back({.name = name, .not_inside = {}});
 }
 
 void Collector::Contents::deduct_earlier_children(const CallTree& tree) {
@@ -260,12 +347,20 @@ void Collector::Contents::deduct_earlier_children(const CallTree& tree) {
     }
 }
 
-void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t thread, Phase phase) {
+void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t thread) {
     for (const Node& node : nodes) {
         if (node.range == kNone) continue;
-        RowNumbers numbers{process, node.labels, node.range << 1 | static_cast<std::uint32_t>(phase)};
-        for (std::size_t i = 0; i < common_labels.size(); ++i) {
-            if (numbers.labels[i] == 0) numbers.labels[i] = common_labels[i];
+        const Call& call = calls[node.call];
+        RowNumbers numbers{.process = process,
+                           .labels = node.labels,
+                           .range = node.range,
+                           .phase = static_cast<std::uint32_t>(call.phase),
+                           .test_case = call.moment.test_case,
+                           .outside_phases = call.moment.phase == MarkLog::kNoPhase};
+        for (std::size_t i = 0; i < numbers.labels.size(); ++i) {
+            if (numbers.labels[i] == 0) numbers.labels[i] = call.common_label(i);
+            if (numbers.labels[i] == 0 && numbers.test_case != MarkLog::kNoCase)
+                numbers.labels[i] = labels_of_case(numbers.test_case)[i];
         }
         RowSamples& samples = row(numbers).samples;
         samples.threads.insert(thread);
@@ -273,7 +368,7 @@ void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t threa
             samples.depth = node.depth;
             samples.enclosing_range = node.parent == kNone ? RowSamples::kNoRange : nodes[node.parent].range;
         }
-        if (node.scope->ending != HOSTRANGE_ENDED_BY_EXIT) {
+        if (HOSTRANGE_SCOPE_ENDING(node.scope->ending) != HOSTRANGE_ENDED_BY_EXIT) {
             ++samples.unwound;
             ++totals.unwound;
             continue;
@@ -289,6 +384,9 @@ Collector::Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_
     : contents_(std::make_unique<Contents>()) {
     contents_->ranges = std::move(ranges);
     contents_->budget.limit_bytes = sample_memory_bytes;
+    contents_->marks.on_range_name = [contents = contents_.get()](std::uint32_t number, const std::string& name) {
+        contents->name_range(number, name);
+    };
 }
 
 Collector::~Collector() = default;
@@ -308,9 +406,18 @@ void Collector::add_tree(const CallTree& tree) {
     const std::uint32_t thread = threads.try_emplace(tree.thread_id, threads.size()).first->second;
 
     contents_->order_nodes(tree.scopes);
-    const Phase phase = contents_->resolve_nodes();
+    contents_->resolve_nodes();
+    contents_->resolve_calls(tree.process);
     if (!tree.earlier_children_ns.empty()) contents_->deduct_earlier_children(tree);
-    contents_->add_samples(process, thread, phase);
+    contents_->add_samples(process, thread);
+}
+
+void Collector::add_mark(std::span<const std::byte> record) {
+    contents_->marks.add(record);
+}
+
+const MarkLog& Collector::marks() const {
+    return contents_->marks;
 }
 
 const std::vector<RangeTraits>& Collector::ranges() const {
@@ -328,12 +435,14 @@ std::vector<std::pair<RowKey, const RowSamples*>> Collector::rows() const {
     rows.reserve(contents_->rows.size());
     for (const Row& row : contents_->rows) {
         const auto text = [&](std::size_t label) { return contents_->label_texts[row.numbers.labels[label]]; };
-        const RowKey key{contents_->processes[row.numbers.process].key,
-                         text(0),
-                         text(1),
-                         text(2),
-                         static_cast<Phase>(row.numbers.range_and_phase & 1),
-                         row.numbers.range_and_phase >> 1};
+        const RowKey key{.test_case = row.numbers.test_case,
+                         .process = contents_->processes[row.numbers.process].key,
+                         .operator_name = text(0),
+                         .backend = text(1),
+                         .implementation = text(2),
+                         .phase = static_cast<Phase>(row.numbers.phase),
+                         .range = row.numbers.range,
+                         .outside_phases = row.numbers.outside_phases};
         rows.emplace_back(key, &row.samples);
     }
     std::sort(rows.begin(), rows.end(), [](const auto& one, const auto& other) { return one.first < other.first; });

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "loader/collect/call_tree.h"
+#include "loader/collect/mark_log.h"
 #include "loader/collect/sample_set.h"
 
 namespace hostrange {
@@ -28,15 +30,14 @@ struct SiteTraits {
     std::string operator_name, backend, implementation;  // labels; empty where the symbol says nothing
 };
 
-enum class Phase : std::uint8_t { kCold, kWarm };
-std::string_view phase_name(Phase phase);  // "cold", "warm"
-
 // What a row of the report is about.
 struct RowKey {
+    std::uint32_t test_case = MarkLog::kNoCase;
     ProcessKey process;
     std::string operator_name, backend, implementation;
     Phase phase = Phase::kWarm;
     std::uint32_t range = 0;
+    bool outside_phases = false;  // no marker gave the phase: the calls themselves did
     auto operator<=>(const RowKey&) const = default;
 };
 
@@ -77,15 +78,18 @@ struct CollectionTotals {
     std::uint64_t unknown_site = 0;  // scopes whose site nobody added, or added with a range that is none: a defect
 };
 
-// Call trees -> phases and labels -> samples by row.
+// Call trees and marks -> cases, phases and labels -> samples by row.
 //
-// Phase: cold if the tree contains a scope of a cold range, else warm.
+// A call is an outermost scope of a range of the map, with what is nested in it: a whole tree, unless ranges of markers
+// lie around it. It belongs to the case and phase that were in force in its process when it began. Where no marker gave
+// a phase, it is cold if it contains a scope of a cold range or is the first of its operator in a run of its case, else
+// warm. Scopes of markers around calls are cold if all these are.
 // Label of a scope: its own; else that of the nearest enclosing scope that has it; else the one value that the scopes
-// of its tree have, if there is exactly one; else empty. Self time: inclusive minus the inclusive time of direct
-// children (unwound children included). Children that overlap (fibers) can make it negative; it stays so. A scope whose
-// range may not be inside an enclosing one's is taken out, as if it had not been probed: its children become its
-// parent's, and it counts for neither phase nor labels nor conditions. A scope whose parent is not in the tree is an
-// outermost one.
+// of its call have (for markers around calls: of the tree), if there is exactly one; else that of the case. Self time:
+// inclusive minus the inclusive time of direct children (unwound children included). Children that overlap (fibers) can
+// make it negative; it stays so. A scope whose range may not be inside an enclosing one's is taken out, as if it had
+// not been probed: its children become its parent's, and it counts for neither phase nor labels nor conditions. A scope
+// whose parent is not in the tree is an outermost one.
 class Collector {
 public:
     Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes);
@@ -94,8 +98,12 @@ public:
     // Sites are numbered in the order in which they are added.
     void add_site(SiteTraits site);
     void add_tree(const CallTree& tree);
+    // A record of the ring `marks`; before the trees that were committed after it.
+    void add_mark(std::span<const std::byte> record);
 
+    // Those of the map, then those of markers.
     const std::vector<RangeTraits>& ranges() const;
+    const MarkLog& marks() const;
     // In the order of their keys. Valid until the next add_tree().
     std::vector<std::pair<RowKey, const RowSamples*>> rows() const;
     const CollectionTotals& totals() const;

@@ -128,6 +128,7 @@ struct ElfFile::Contents {
     void read_got_names();
     std::optional<std::uint64_t> object_address(Elf_Scn* table, const std::string& name) const;
     Elf_Data* table(Elf_Scn* section) const;
+    Elf_Scn* section_named(std::string_view name, GElf_Shdr& header) const;
     std::string_view strings_from(std::size_t string_section, std::size_t offset) const;
     std::string_view name_in(std::string_view strings, std::size_t offset) const;
     std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t size) const;
@@ -175,6 +176,18 @@ Elf_Data* ElfFile::Contents::table(Elf_Scn* section) const {
         tables.insert(number);
     }
     return elf_getdata(section, nullptr);
+}
+
+Elf_Scn* ElfFile::Contents::section_named(std::string_view name, GElf_Shdr& header) const {
+    std::size_t names = 0;
+    if (elf_getshdrstrndx(elf.get(), &names) != 0) return nullptr;
+    Elf_Scn* section = nullptr;
+    while ((section = elf_nextscn(elf.get(), section)) != nullptr) {
+        if (gelf_getshdr(section, &header) == nullptr) continue;
+        const std::string_view rest = strings_from(names, header.sh_name);
+        if (rest.size() > name.size() && rest.starts_with(name) && rest[name.size()] == '\0') return section;
+    }
+    return nullptr;
 }
 
 // The string table from this offset to its end.
@@ -428,6 +441,42 @@ const std::vector<FunctionSymbol>& ElfFile::functions() const {
     return contents_->functions;
 }
 
+std::vector<UsdtNote> ElfFile::usdt_notes() const {
+    constexpr std::uint64_t kAddressesBytes = 3 * sizeof(std::uint64_t);
+    constexpr std::uint32_t kUsdt = 3;  // the type of such notes
+    constexpr std::string_view kOwner("stapsdt\0", 8);
+    std::vector<UsdtNote> result;
+    GElf_Shdr header, base_header;
+    Elf_Scn* section = contents_->section_named(".note.stapsdt", header);
+    if (section == nullptr || header.sh_type != SHT_NOTE) return result;
+    Elf_Data* data = contents_->table(section);
+    if (data == nullptr || data->d_buf == nullptr) return result;
+    const std::string_view bytes(static_cast<const char*>(data->d_buf), data->d_size);
+    const bool has_base = contents_->section_named(".stapsdt.base", base_header) != nullptr;
+    GElf_Nhdr note;
+    std::size_t name_at = 0, description_at = 0;
+    for (std::size_t at = 0; (at = gelf_getnote(data, at, &note, &name_at, &description_at)) > 0;) {
+        if (note.n_type != kUsdt || bytes.substr(name_at, note.n_namesz) != kOwner) continue;
+        const std::string_view description = bytes.substr(description_at, note.n_descsz);
+        if (description.size() < kAddressesBytes) continue;
+        std::uint64_t addresses[3];
+        std::memcpy(addresses, description.data(), sizeof addresses);
+        std::string_view rest = description.substr(kAddressesBytes);
+        std::string texts[3];
+        for (std::string& text : texts) {
+            text = rest.substr(0, rest.find('\0'));
+            rest.remove_prefix(std::min(rest.size(), text.size() + 1));
+        }
+        UsdtNote one{.provider = texts[0], .name = texts[1], .arguments = texts[2]};
+        // A prelinker moves the file, and leaves notes as they are; the base tells by how much.
+        const std::uint64_t moved = has_base && addresses[1] ? base_header.sh_addr - addresses[1] : 0;
+        one.address = addresses[0] + moved;
+        one.semaphore = addresses[2] ? addresses[2] + moved : 0;
+        result.push_back(std::move(one));
+    }
+    return result;
+}
+
 std::string ElfFile::interpreter() const {
     return contents_->interpreter;
 }
@@ -458,6 +507,12 @@ std::optional<std::uint64_t> ElfFile::address_of_offset(std::uint64_t file_offse
 
 std::optional<std::uint64_t> ElfFile::file_offset(std::uint64_t address) const {
     const Segment* segment = contents_->segment_of(address);
+    if (segment == nullptr) return std::nullopt;
+    return segment->offset + (address - segment->address);
+}
+
+std::optional<std::uint64_t> ElfFile::data_offset(std::uint64_t address) const {
+    const Segment* segment = contents_->any_segment_of(address);
     if (segment == nullptr) return std::nullopt;
     return segment->offset + (address - segment->address);
 }

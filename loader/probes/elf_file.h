@@ -18,6 +18,14 @@ struct FunctionSymbol {
     bool global;            // global or weak binding
 };
 
+// A USDT probe, as a note of type 3 and owner "stapsdt" in section .note.stapsdt tells of it (SystemTap's sys/sdt.h).
+struct UsdtNote {
+    std::string provider, name;
+    std::string arguments;        // as written: "8@%rdi 8@%rsi"
+    std::uint64_t address = 0;    // of the site, corrected for prelinking
+    std::uint64_t semaphore = 0;  // address of its counter; 0 if it has none
+};
+
 // Reads an ELF file that may be hostile: every offset is checked, nothing is trusted, nothing is mapped (a file that is
 // cut short meanwhile is an error, not a SIGBUS), and only what is asked for is read. x86-64 only (others: error).
 // One thread at a time.
@@ -52,6 +60,9 @@ public:
     // File offset of an address inside an executable PT_LOAD.
     std::optional<std::uint64_t> file_offset(std::uint64_t address) const;
 
+    // File offset of an address inside a writable or read-only PT_LOAD, as far as the file backs it.
+    std::optional<std::uint64_t> data_offset(std::uint64_t address) const;
+
     // Address of a file offset inside an executable PT_LOAD.
     std::optional<std::uint64_t> address_of_offset(std::uint64_t file_offset) const;
 
@@ -70,6 +81,9 @@ public:
 
     // Address of a defined data object (STT_OBJECT) by its name; nullopt if there is none.
     std::optional<std::uint64_t> object_address(const std::string& name) const;
+
+    // The USDT probes of the file, in the order of their notes. Damaged notes end the list.
+    std::vector<UsdtNote> usdt_notes() const;
 
     // Path of the dynamic linker (PT_INTERP); empty for a static file.
     std::string interpreter() const;

@@ -60,7 +60,9 @@ KernelNops running_kernel_nops() {
     static const KernelNops instance = [] {
         errno = 0;
         syscall(kUprobeSystemCall);
-        return KernelNops{.optimises_nop5 = errno == ENXIO, .emulates_all = errno == ENXIO || errno == EPROTO};
+        return KernelNops{.optimises_nop5 = errno == ENXIO,
+                          .optimises_nop10 = errno == EPROTO,
+                          .emulates_all = errno == ENXIO || errno == EPROTO};
     }();
     return instance;
 }

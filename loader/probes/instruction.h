@@ -19,8 +19,9 @@ enum class InstructionClass {
 
 // What differs between kernels.
 struct KernelNops {
-    bool optimises_nop5 = false;  // 6.18: patches 0f 1f 44 00 00 into a call
-    bool emulates_all = false;    // 6.17: emulates nops of every length, not that of one byte only
+    bool optimises_nop5 = false;   // 6.18: patches 0f 1f 44 00 00 into a call
+    bool optimises_nop10 = false;  // later: patches 66 2e 0f 1f 84 00 00 00 00 00 instead
+    bool emulates_all = false;     // 6.17: emulates nops of every length, not that of one byte only
 };
 
 // Asks the running kernel, by a system call (its number is that of uprobe(2), which only the kernel's own trampoline

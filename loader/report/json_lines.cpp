@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -106,28 +107,78 @@ std::string upstream_json(const UpstreamRow& row) {
     return line;
 }
 
+namespace {
+
+// The one value that the rows of a case have; empty if there is none or more than one.
+std::string only_value(std::span<const ReportRow> rows, std::string RowKey::*field) {
+    std::string value;
+    for (const ReportRow& row : rows) {
+        if ((row.key.*field).empty() || row.key.*field == value) continue;
+        if (!value.empty()) return "";
+        value = row.key.*field;
+    }
+    return value;
+}
+
+void add_measurements(std::string& lines, const Collector& collector, const MarkedCase& marked,
+                      std::span<const ReportRow> rows, const SessionSummary& session, bool all) {
+    for (const Measurement& measurement : marked.measurements) {
+        UpstreamRow upstream{.nodeid = marked.nodeid,
+                             .operator_name = marked.operator_name,
+                             .backend = marked.backend,
+                             .phase = collector.marks().phase_name(measurement.phase),
+                             .range = measurement.name,
+                             .metric = "inclusive",
+                             .count = measurement.count,
+                             .mean = measurement.mean_ns,
+                             .median = measurement.median_ns};
+        if (upstream.operator_name.empty()) upstream.operator_name = only_value(rows, &RowKey::operator_name);
+        if (upstream.backend.empty()) upstream.backend = only_value(rows, &RowKey::backend);
+        std::string line;
+        add_upstream_fields(line, upstream);
+        if (all) {
+            ReportRow row;
+            row.key.process = measurement.process;
+            row.key.range = RowSamples::kNoRange;
+            add_all_fields(line, row, upstream, row.inclusive, session);
+        }
+        lines += line;
+        lines += "}\n";
+    }
+}
+
+}  // namespace
+
 std::string json_lines(const Collector& collector, const SessionSummary& session, Fields fields) {
     const bool all = fields == Fields::kAll;
+    const MarkLog& marks = collector.marks();
+    const std::vector<ReportRow> rows = report_rows(collector, all ? RowDetail::kAll : RowDetail::kUpstream);
     std::string lines;
-    for (const ReportRow& row : report_rows(collector, all ? RowDetail::kAll : RowDetail::kUpstream)) {
-        if (!all && row.inclusive.count() == 0) continue;
-        for (const bool is_self : {false, true}) {
-            const SampleView& samples = is_self ? row.self : row.inclusive;
-            const UpstreamRow upstream{.nodeid = "",
-                                       .operator_name = row.key.operator_name,
-                                       .backend = row.key.backend,
-                                       .phase = phase_name(row.key.phase),
-                                       .range = collector.ranges()[row.key.range].name,
-                                       .metric = is_self ? "self" : "inclusive",
-                                       .count = samples.count(),
-                                       .mean = samples.mean(),
-                                       .median = samples.median()};
-            std::string line;
-            add_upstream_fields(line, upstream);
-            if (all) add_all_fields(line, row, upstream, samples, session);
-            lines += line;
-            lines += "}\n";
+    auto row = rows.begin();
+    for (std::uint32_t number = 0; number < marks.cases().size(); ++number) {
+        const MarkedCase& marked = marks.cases()[number];
+        const auto first = row;
+        for (; row != rows.end() && row->key.test_case == number; ++row) {
+            if (!all && row->inclusive.count() == 0) continue;
+            for (const bool is_self : {false, true}) {
+                const SampleView& samples = is_self ? row->self : row->inclusive;
+                const UpstreamRow upstream{.nodeid = marked.nodeid,
+                                           .operator_name = row->key.operator_name,
+                                           .backend = row->key.backend,
+                                           .phase = marks.phase_name(row->key.phase),
+                                           .range = collector.ranges()[row->key.range].name,
+                                           .metric = is_self ? "self" : "inclusive",
+                                           .count = samples.count(),
+                                           .mean = samples.mean(),
+                                           .median = samples.median()};
+                std::string line;
+                add_upstream_fields(line, upstream);
+                if (all) add_all_fields(line, *row, upstream, samples, session);
+                lines += line;
+                lines += "}\n";
+            }
         }
+        add_measurements(lines, collector, marked, {first, row}, session, all);
     }
     return lines;
 }

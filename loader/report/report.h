@@ -32,7 +32,7 @@ enum class Fields { kUpstream, kAll };
 
 // The upstream profiler's ten fields, but for the unit, which is always ns.
 struct UpstreamRow {
-    std::string nodeid;  // of the pytest test; empty: none
+    std::string nodeid;  // of the case, as a pytest test; empty: none
     std::string operator_name, backend;
     std::string_view phase;  // "cold", "warm"
     std::string range;
@@ -45,13 +45,14 @@ struct UpstreamRow {
 // durations as the shortest decimals that give the same double, always with a fraction or an exponent.
 std::string upstream_json(const UpstreamRow& row);
 
-// JSON lines. Rows are ordered by process, operator, backend, implementation, phase (cold first), range in the order of
-// the map, metric (inclusive first). Bytes that are no UTF-8 become U+FFFD.
-// kUpstream: exactly nodeid, operator, backend, phase, range, metric, count, unit, mean, median, compact separators;
-// processes and implementations are merged; rows without a sample are left out.
-// kAll: the ten, then pid, process_start_ns, comm, container, implementation, threads, min, max, p90, p99, stddev,
-// raw_mean, raw_median, correction, lost, unwound, exact_quantiles, low_confidence; one row per process and
-// implementation. Without a sample (unwound scopes only) the durations are null.
+// JSON lines. Rows are ordered by case, process, operator, backend, implementation, phase (cold first), range in the
+// order of the map, metric (inclusive first). Bytes that are no UTF-8 become U+FFFD. kUpstream: exactly nodeid,
+// operator, backend, phase, range, metric, count, unit, mean, median, compact separators; processes and implementations
+// are merged; rows without a sample are left out, and what belongs to no case once there are cases. Durations that the
+// target has measured itself stand behind the rows of their case. kAll: the ten, then pid, process_start_ns, comm,
+// container, implementation, threads, min, max, p90, p99, stddev, raw_mean, raw_median, correction, lost, unwound,
+// exact_quantiles, low_confidence; one row per process and implementation. Without a sample (unwound scopes only) the
+// durations are null.
 std::string json_lines(const Collector& collector, const SessionSummary& session, Fields fields);
 
 // Columns of the terminal on stdout; 0 if it is none.

@@ -10,13 +10,15 @@ namespace hostrange {
 
 // What the rows of a report tell apart.
 enum class RowDetail {
-    kUpstream,  // operator, backend, phase and range: processes and implementations are put together
+    kUpstream,  // case, operator, backend, phase and range: processes and implementations are put together; once there
+                // are cases, only what belongs to one
+    kTable,     // cases are put together
     kAll,       // every row of the collector
 };
 
 // A row of a report: one row of the collector, or several put together. Refers to the collector's samples.
 struct ReportRow {
-    RowKey key;  // process and implementation are empty where they are put together
+    RowKey key;  // process, implementation and case are empty where they are put together
     SampleView inclusive, self;
     std::uint64_t unwound = 0;
     std::uint64_t threads = 0;  // of all processes together
@@ -25,8 +27,9 @@ struct ReportRow {
     std::uint32_t enclosing_range = RowSamples::kNoRange;
 };
 
-// Ordered by process, operator, backend, implementation, phase (cold first), range in the order of the map. The rows
-// stay valid until the collector is given another tree.
+// Of a case that has phases, what lies outside of them is left out. Ordered by case, process, operator, backend,
+// implementation, phase (cold first), range in the order of the map. The rows stay valid until the collector is given
+// another tree.
 std::vector<ReportRow> report_rows(const Collector& collector, RowDetail detail);
 
 }  // namespace hostrange

@@ -43,8 +43,8 @@ struct Section {
 // One process, operator, backend and implementation.
 struct Block {
     RowKey key;
-    std::array<Section, 2> sections;  // by phase
-    std::uint64_t calls = 0;          // of its outermost ranges
+    std::map<Phase, Section> sections;
+    std::uint64_t calls = 0;  // of its outermost ranges
     std::uint64_t threads = 0;
     Wide host_ns = 0;
 };
@@ -126,11 +126,11 @@ std::vector<Block> blocks_of(const std::vector<ReportRow>& rows, const std::vect
         key.range = 0;
         if (blocks.empty() || blocks.back().key != key) blocks.push_back({.key = key, .sections = {}});
         Block& block = blocks.back();
-        block.sections[static_cast<std::size_t>(row.key.phase)].rows.push_back(&row);
+        block.sections[row.key.phase].rows.push_back(&row);
         block.threads = std::max(block.threads, row.threads);
     }
     for (Block& block : blocks) {
-        for (Section& section : block.sections) {
+        for (auto& [phase, section] : block.sections) {
             block.calls += nest(section, ranges, utf8);
             block.host_ns += section.host_ns;
         }
@@ -138,6 +138,14 @@ std::vector<Block> blocks_of(const std::vector<ReportRow>& rows, const std::vect
     std::stable_sort(blocks.begin(), blocks.end(),
                      [](const Block& one, const Block& other) { return one.host_ns > other.host_ns; });
     return blocks;
+}
+
+// Warm first: there most of the time goes.
+std::vector<Phase> phases_of(const Block& block) {
+    std::vector<Phase> phases;
+    for (const auto& [phase, section] : block.sections) phases.push_back(phase);
+    std::stable_partition(phases.begin(), phases.end(), [](Phase phase) { return phase == Phase::kWarm; });
+    return phases;
 }
 
 void widen(Layout& layout, const Section& section) {
@@ -198,7 +206,7 @@ std::string text_line(const Layout& layout, const std::array<std::string, kColum
     return line + "\n";
 }
 
-std::string section_text(const Section& section, Phase phase, const Layout& layout, bool utf8) {
+std::string section_text(const Section& section, std::string_view phase, const Layout& layout, bool utf8) {
     const auto width_of = [&](Column first, Column last) {
         std::size_t width = 0;
         for (std::size_t i = first; i <= last; ++i) width += layout.widths[i] == 0 ? 0 : kGap + layout.widths[i];
@@ -209,7 +217,7 @@ std::string section_text(const Section& section, Phase phase, const Layout& layo
     text += padded_left(kSelf, width_of(kSelfMedian, kShare)) + "\n";
     std::array<std::string, kColumns> titles;
     std::copy(kTitles.begin(), kTitles.end(), titles.begin());
-    titles[kName] = phase_name(phase);
+    titles[kName] = printable(phase, utf8);
     text += text_line(layout, titles, "", utf8);
     for (const Line& line : section.lines) {
         text += text_line(layout, line.cells, bar_of(line.share, layout.bar, utf8), utf8);
@@ -273,7 +281,7 @@ std::string totals_text(const Collector& collector, const SessionSummary& sessio
     for (const auto& [range, count] : session.lost_by_range) {
         if (count == 0) continue;
         lost += count;
-        const std::string name = range < collector.ranges().size() ? collector.ranges()[range].name : "?";
+        const std::string name = range < collector.ranges().size() ? collector.ranges()[range].name : "markers";
         lost_ranges += fmt::format("{}{} {}", lost_ranges.empty() ? "lost: " : ", ", printable(name, utf8),
                                    with_separators(count));
     }
@@ -315,7 +323,7 @@ bool locale_is_utf8() {
 }
 
 std::string table(const Collector& collector, const SessionSummary& session, unsigned width, bool utf8) {
-    const std::vector<ReportRow> rows = report_rows(collector, RowDetail::kAll);
+    const std::vector<ReportRow> rows = report_rows(collector, RowDetail::kTable);
     const std::vector<Block> blocks = blocks_of(rows, collector.ranges(), utf8);
     if (blocks.empty()) {
         const std::string text = fmt::format(
@@ -329,7 +337,7 @@ std::string table(const Collector& collector, const SessionSummary& session, uns
     Layout cells;
     for (const Block& block : blocks) {
         host_ns += block.host_ns;
-        for (const Section& section : block.sections) widen(cells, section);
+        for (const auto& [phase, section] : block.sections) widen(cells, section);
     }
     // Columns stand below each other through the whole report if there is room, else within each section.
     const Layout common = fitted(cells, width);
@@ -344,13 +352,13 @@ std::string table(const Collector& collector, const SessionSummary& session, uns
         text += wrapped(fmt::format("{}, {} of host time{}", counted(block.calls, "call"),
                                     scaled(static_cast<double>(block.host_ns)), share),
                         "  ", width);
-        for (const Phase phase : {Phase::kWarm, Phase::kCold}) {
-            const Section& section = block.sections[static_cast<std::size_t>(phase)];
-            if (section.lines.empty()) continue;
+        for (const Phase phase : phases_of(block)) {
+            const Section& section = block.sections.at(phase);
             Layout own;
             widen(own, section);
             own.widths[kName] = cells.widths[kName];
-            text += "\n" + section_text(section, phase, is_common ? common : fitted(own, width), utf8);
+            text += "\n" + section_text(section, collector.marks().phase_name(phase),
+                                        is_common ? common : fitted(own, width), utf8);
         }
         text += "\n";
     }

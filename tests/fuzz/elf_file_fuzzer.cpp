@@ -8,6 +8,7 @@
 #include <string>
 
 #include "loader/probes/elf_file.h"
+#include "loader/probes/markers.h"
 #include "loader/probes/plan.h"
 #include "loader/probes/probe_map.h"
 #include "tests/fuzz/fuzzer.h"
@@ -73,5 +74,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         check(hostrange::plan_file(default_map, file, {}), size);
     check(hostrange::plan_file(every_function, file, {}), size);
     check(hostrange::plan_exception_landing(file, {}), size);
+    const hostrange::KernelNops kernel{.optimises_nop5 = true, .emulates_all = true};
+    for (const hostrange::MarkerSite& site : hostrange::plan_markers(*elf, kernel).sites) {
+        require(site.file_offset < size, "a marker lies in the file");
+        require(site.semaphore_offset < size, "a marker's semaphore lies in the file");
+    }
     return 0;
 }

@@ -258,7 +258,13 @@ public:
                 }
                 if (labels[i].empty() && in_tree[i].size() == 1) labels[i] = *in_tree[i].begin();
             }
-            NaiveRow& row = rows_[{tree.process, labels[0], labels[1], labels[2], phase, node->range}];
+            NaiveRow& row = rows_[{.process = tree.process,
+                                   .operator_name = labels[0],
+                                   .backend = labels[1],
+                                   .implementation = labels[2],
+                                   .phase = phase,
+                                   .range = node->range,
+                                   .outside_phases = true}];
             row.threads.insert(tree.thread_id);
             row.depth = std::min<std::uint32_t>(row.depth, node->kept_around.size());
             if (node->scope->ending != HOSTRANGE_ENDED_BY_EXIT) {

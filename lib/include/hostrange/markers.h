@@ -28,7 +28,7 @@ HOSTRANGE_EXPORT int hostrange_is_profiled(void);
 HOSTRANGE_EXPORT int hostrange_is_probed(void);
 
 /* A run of tests or the like; `name` says of what kind ("pytest"). */
-HOSTRANGE_EXPORT void hostrange_session_begin(const char *name);
+HOSTRANGE_EXPORT void hostrange_session_begin(const char* name);
 HOSTRANGE_EXPORT void hostrange_session_end(void);
 
 /*
@@ -36,36 +36,36 @@ HOSTRANGE_EXPORT void hostrange_session_end(void);
  * `operator_name` and `backend` are what its calls are reported under where their own symbols do not say it, and may be
  * NULL. Gives the number by which the case is ended; it counts from 1 in each process.
  */
-HOSTRANGE_EXPORT uint64_t hostrange_case_begin(const char *nodeid, const char *operator_name, const char *backend);
+HOSTRANGE_EXPORT uint64_t hostrange_case_begin(const char* nodeid, const char* operator_name, const char* backend);
 HOSTRANGE_EXPORT void hostrange_case_end(uint64_t number);
 
 /*
  * A part of the case: "cold", "warm", or any other name. Once a case has had a phase, only calls within its phases are
  * reported; in a case without any, the first call of an operator and those that construct one are cold, others warm.
  */
-HOSTRANGE_EXPORT void hostrange_phase_begin(const char *name);
-HOSTRANGE_EXPORT void hostrange_phase_end(const char *name);
+HOSTRANGE_EXPORT void hostrange_phase_begin(const char* name);
+HOSTRANGE_EXPORT void hostrange_phase_end(const char* name);
 
 /*
  * A range of the program's own: calls between begin and end are nested in it. `name` is known by its address: it must
  * stay where it is, unchanged, for the life of the process, as a string literal does.
  */
-HOSTRANGE_EXPORT void hostrange_range_begin(const char *name);
-HOSTRANGE_EXPORT void hostrange_range_end(const char *name);
+HOSTRANGE_EXPORT void hostrange_range_begin(const char* name);
+HOSTRANGE_EXPORT void hostrange_range_end(const char* name);
 
 /*
  * The same for code that others interrupt and that may go on in another thread (coroutines, event loops): stands by
  * itself, and no call is nested in it. `token` is not 0 and unlike that of any other such range that is open in this
  * process.
  */
-HOSTRANGE_EXPORT void hostrange_range_begin_detached(const char *name, uint64_t token);
-HOSTRANGE_EXPORT void hostrange_range_end_detached(const char *name, uint64_t token);
+HOSTRANGE_EXPORT void hostrange_range_begin_detached(const char* name, uint64_t token);
+HOSTRANGE_EXPORT void hostrange_range_end_detached(const char* name, uint64_t token);
 
 /*
  * A duration that the program has measured itself: `count` calls, mean and median in nanoseconds. It becomes a row of
  * the report, of the present case and phase ("warm" outside of any).
  */
-HOSTRANGE_EXPORT void hostrange_measurement(const char *name, uint64_t count, double mean_ns, double median_ns);
+HOSTRANGE_EXPORT void hostrange_measurement(const char* name, uint64_t count, double mean_ns, double median_ns);
 
 /*
  * Asks the profiler to take its probes out of this process, so that something can be timed without them, and to put
