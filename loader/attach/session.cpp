@@ -152,6 +152,11 @@ std::string name_of(const FilePlan& plan, std::uint32_t function) {
     return function < plan.functions.size() ? plan.functions[function].name : "__cxa_begin_catch";
 }
 
+// Whether probes were refused because the file can no longer be opened through the process.
+bool has_gone(const FilePlan& plan, int error) {
+    return error == ESRCH || (error == ENOENT && access(plan.open_path.c_str(), F_OK) != 0);
+}
+
 // What the programs for a single entry or end can do.
 bool is_simple(const Site& site, std::uint32_t flags) {
     return (flags & ~HOSTRANGE_SITE_TAIL_JUMP) == 0 && !site.condition;
@@ -433,7 +438,10 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
     std::vector<Link> links;
     int error = 0;
     if (!state.attach_all(plan, process, left_out, links, error)) {
-        if (error == ESRCH) return result;  // the process has ended
+        if (has_gone(plan, error)) {
+            result.gone = true;
+            return result;
+        }
         // Some site is refused. Find the functions to do without, one probe at a time, then attach the rest.
         for (const Probe& probe : state.probes.at(plan.identity)) {
             if (State::is_left_out(probe, left_out)) continue;
@@ -495,7 +503,7 @@ std::size_t ProbeSession::number_markers(const FilePlan& file, const MarkerPlan&
     return first;
 }
 
-unsigned ProbeSession::attach_markers(const FilePlan& file, const MarkerPlan& markers, pid_t process) {
+int ProbeSession::attach_markers(const FilePlan& file, const MarkerPlan& markers, pid_t process) {
     State& state = *state_;
     const auto [begin, end] = state.range_markers.at(file.identity);
     std::vector<ProbePoint> marks, begins, ends;
@@ -523,13 +531,13 @@ unsigned ProbeSession::attach_markers(const FilePlan& file, const MarkerPlan& ma
         {skeleton.progs.marker_range_begin, &begins},
         {skeleton.progs.marker, &marks}};
     std::vector<Link> links;
-    unsigned placed = 0;
+    int placed = 0;
     for (const auto& [program, points] : rooms) {
         if (points->empty()) continue;
         int error = 0;
         std::vector<Link> attached = attach_points(program, state.mode, process, file.open_path, *points, false, error);
-        if (error) return 0;
-        placed += points->size();
+        if (error) return has_gone(file, error) ? 0 : -error;
+        placed += static_cast<int>(points->size());
         std::move(attached.begin(), attached.end(), std::back_inserter(links));
     }
     std::move(links.begin(), links.end(), std::back_inserter(state.lasting_links[process]));

@@ -46,6 +46,7 @@ struct OpenThread {
 
 struct AttachResult {
     unsigned sites = 0;                // probes placed
+    bool gone = false;                 // nothing was placed: the program has ended, or another one has taken its place
     std::vector<std::string> refused;  // one line for each function whose probes the kernel refused
 };
 
@@ -78,8 +79,9 @@ public:
     // Gives the sites of a file's range markers their numbers, once per file; as number_sites().
     std::size_t number_markers(const FilePlan& file, const MarkerPlan& markers);
 
-    // Places probes at a file's markers (they stay when detach_ranges() takes the others away); how many. 0: refused.
-    unsigned attach_markers(const FilePlan& file, const MarkerPlan& markers, pid_t process);
+    // Places probes at a file's markers (they stay when detach_ranges() takes the others away); how many. 0: it is
+    // gone, as in AttachResult. Below 0: refused, a negative errno value.
+    int attach_markers(const FilePlan& file, const MarkerPlan& markers, pid_t process);
 
     // Tells the process that its probes are in place, by the semaphore of its marker `probed`; until detach_ranges().
     void tell_probed(const FilePlan& file, const MarkerPlan& markers, pid_t process);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -169,6 +170,8 @@ void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
     }
     const AttachResult result = session_->attach(file.plan, process);
     file.sites = std::max(file.sites, result.sites);
+    // A child that shares its parent's memory until exec looks like the parent. What it runs then is another matter.
+    if (result.gone) attached_[process].erase(file.plan.identity);
     for (const std::string& refused : result.refused) {
         if (std::find(warnings_.begin(), warnings_.end(), refused) == warnings_.end()) warnings_.push_back(refused);
     }
@@ -183,10 +186,13 @@ void LiveProfile::attach_markers(PlannedFile& file, pid_t process) {
         of_marker.range = kMarkerRange;
         for (std::size_t i = first; i < session_->sites().size(); ++i) collector_->add_site(of_marker);
     }
-    const unsigned placed = session_->attach_markers(file.plan, file.markers, process);
-    file.marker_sites = std::max(file.marker_sites, placed);
-    if (placed == 0)
-        warnings_.push_back(fmt::format("{}: the kernel refused the probes at its markers", file.plan.path));
+    const int placed = session_->attach_markers(file.plan, file.markers, process);
+    file.marker_sites = std::max<unsigned>(file.marker_sites, std::max(placed, 0));
+    if (placed == 0) markers_attached_[process].erase(file.plan.identity);
+    if (placed < 0) {
+        warnings_.push_back(fmt::format("{}: the kernel refused the probes at its markers: {}", file.plan.path,
+                                        std::strerror(-placed)));
+    }
 }
 
 // That probes are in place, to those who ask (hostrange_is_probed()).
@@ -205,10 +211,9 @@ bool LiveProfile::pause_or_resume(const hostrange_event& event) {
     if (event.kind == HOSTRANGE_EVENT_PAUSE) {
         if (paused_.insert(process).second) session_->detach_ranges(process);
     } else if (paused_.erase(process)) {
-        for (const FileIdentity& identity : attached_[process]) {
-            const auto file = files_.find(identity);
-            if (file != files_.end() && file->second) session_->attach(file->second->plan, process);
-        }
+        // All but the dynamic linker's hook, which has stayed.
+        std::erase_if(attached_[process], [this](const FileIdentity& identity) { return files_.count(identity) != 0; });
+        attach_process(process);
         tell_probed(process);
     }
     return true;

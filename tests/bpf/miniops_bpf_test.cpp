@@ -54,6 +54,8 @@ TEST_P(Miniops, EveryRangeOfEveryCall) {
         EXPECT_EQ(count(report, name, "backend.submit", "cold"), cold) << name;
         if (name != "rms_norm") {
             EXPECT_EQ(count(report, name, "binding.tensor_conversion", ""), 3 * calls) << name;
+            const bool asks_for_device = name == "add" || name == "gemm";
+            EXPECT_EQ(count(report, name, "binding.device_conversion", ""), asks_for_device ? calls : 0) << name;
             EXPECT_EQ(count(report, name, "binding.tensor_conversion", "cold"), 3 * cold) << name;
         }
     }
