@@ -274,6 +274,37 @@ std::string overview(const std::vector<Block>& blocks, const SessionSummary& ses
     return text + "\n";
 }
 
+// Of a test session, whose blocks nobody scrolls through: where most of the host time went.
+std::string dearest_ranges(const std::vector<Block>& blocks, const std::vector<RangeTraits>& ranges, Wide host_ns,
+                           std::size_t width, bool utf8) {
+    constexpr std::size_t kShown = 5;
+    struct Part {
+        std::string name;
+        Wide self_ns;
+    };
+    std::vector<Part> parts;
+    std::size_t name_width = 0;
+    for (const Block& block : blocks) {
+        std::map<std::uint32_t, Wide> self_by_range;
+        for (const auto& [phase, section] : block.sections)
+            for (const ReportRow* row : section.rows) self_by_range[row->key.range] += row->self.sum();
+        for (const auto& [range, self_ns] : self_by_range)
+            parts.push_back({printable(ranges[range].name, utf8) + "  " + title_of(block, utf8), self_ns});
+    }
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const Part& one, const Part& other) { return one.self_ns > other.self_ns; });
+    if (parts.size() > kShown) parts.resize(kShown);
+    for (const Part& part : parts) name_width = std::max(name_width, columns_of(part.name));
+    std::string text = "dearest ranges, by self time\n";
+    for (const Part& part : parts) {
+        const std::string line = "  " + padded_right(part.name, name_width) + "  " +
+                                 padded_left(scaled(static_cast<double>(part.self_ns)), 9) + "  " +
+                                 padded_left(percent(ratio(part.self_ns, host_ns)), 7);
+        text += (width == 0 ? line : shortened(line, width, utf8)) + "\n";
+    }
+    return text + "\n";
+}
+
 std::string totals_text(const Collector& collector, const SessionSummary& session, std::size_t width, bool utf8) {
     const CollectionTotals& totals = collector.totals();
     std::uint64_t lost = 0;
@@ -287,6 +318,8 @@ std::string totals_text(const Collector& collector, const SessionSummary& sessio
     }
     std::string text = fmt::format("{}, {} in {:.1f} s", counted(totals.trees, "call tree"),
                                    counted(totals.scopes, "scope"), session.duration_s);
+    const std::size_t cases = collector.marks().cases().size() - 1;
+    if (cases) text += "; " + counted(cases, "case");
     if (totals.unwound) text += fmt::format("; {} unwound", with_separators(totals.unwound));
     if (lost) text += fmt::format("; {} lost", with_separators(lost));
     if (totals.unfinished_trees) text += "; " + counted(totals.unfinished_trees, "unfinished tree");
@@ -363,6 +396,7 @@ std::string table(const Collector& collector, const SessionSummary& session, uns
         text += "\n";
     }
     if (blocks.size() > 1) text += overview(blocks, session, host_ns, width, utf8);
+    if (collector.marks().has_cases()) text += dearest_ranges(blocks, collector.ranges(), host_ns, width, utf8);
     return text + totals_text(collector, session, width, utf8) + warnings_text(session, width, utf8);
 }
 

@@ -274,6 +274,18 @@ TEST_F(Marked, MeasurementsStandBehindTheRowsOfTheirCase) {
               "\n");
 }
 
+TEST_F(Marked, TheTableOfASessionEndsWithTheDearestRanges) {
+    begin_case(send_, 100, "case");
+    tree({scope(1, 2, 1, 130, 30), scope(0, 1, 0, 110, 100)});
+    const std::string text = table(collector_, {}, 0, false);
+    EXPECT_NE(text.find("dearest ranges, by self time\n"
+                        "  call  add | cpu           70 ns   70.0 %\n"
+                        "  construct  add | cpu      30 ns   30.0 %\n"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("1 call tree, 2 scopes in 0.0 s; 1 case\n"), std::string::npos) << text;
+}
+
 TEST_F(Marked, AScopeWhoseNameIsUnknownIsCounted) {
     tree({scope(9, 1, 0, 5, 100, 77)});
     EXPECT_EQ(collector_.totals().unknown_site, 1u);
