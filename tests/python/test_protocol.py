@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
+import types
 from typing import Any, List
 
 import pytest
@@ -194,12 +196,32 @@ def test_benchmark_call_makes_as_many_calls_as_given(markers: Any, calls: int) -
     assert len(made) == 1 + 2 * calls
 
 
-@pytest.mark.parametrize("has_torch", [False, True])
-def test_benchmark_call_finds_the_number_of_calls(markers: Any, monkeypatch: Any, has_torch: bool) -> None:
-    if has_torch:
-        pytest.importorskip("torch", reason="torch's timer is tested where torch is")
-    else:
-        monkeypatch.delitem(__import__("sys").modules, "torch", raising=False)
+class StandInTimer:
+    """Has what is used of torch.utils.benchmark.Timer, so that its way is tested where torch is not."""
+
+    def __init__(self, stmt: str, globals: Any, timer: Any) -> None:
+        self.call = lambda: exec(stmt, globals)
+
+    def blocked_autorange(self, min_run_time: float) -> Any:
+        for _ in range(3 * 4):
+            self.call()
+        return types.SimpleNamespace(raw_times=[1.0, 2.0, 9.0], number_per_run=4, mean=1.0, median=0.5)
+
+
+def test_benchmark_call_uses_torchs_timer(markers: Any, monkeypatch: Any) -> None:
+    benchmark = types.ModuleType("torch.utils.benchmark")
+    benchmark.Timer = StandInTimer  # type: ignore[attr-defined]
+    for name, module in (("torch", types.ModuleType("torch")), ("torch.utils", types.ModuleType("torch.utils"))):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "torch.utils.benchmark", benchmark)
+    made: List[None] = []
+    measured = hostrange.benchmark_call(lambda: made.append(None))
+    assert measured == (12, 1e9, 0.5e9)
+    assert len(made) == 1 + 12 + 12
+
+
+def test_benchmark_call_finds_the_number_of_calls(markers: Any, monkeypatch: Any) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     warm: List[None] = []
 
     def call() -> None:
