@@ -59,6 +59,7 @@ nlohmann::ordered_json inlined_json(const ProbeMap& map, const FilePlan& plan) {
         result.push_back({{"range", map.ranges[count.range].name},
                           {"name", count.name},
                           {"placed", count.placed},
+                          {"doubtful", count.doubtful},
                           {"total", count.total}});
     }
     return result;

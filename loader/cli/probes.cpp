@@ -138,6 +138,9 @@ void print_file(const Listing& listing, const FilePlan& plan) {
         if (!listing.wanted[function.range]) continue;
         const std::string& range = listing.map.ranges[function.range].name;
         if (!function.note.empty()) fmt::print("# {}: {}: {}\n", range, function.name, function.note);
+        if (!function.doubt.empty())
+            fmt::print("# {}: {} in {} may be miscounted: {}\n", range, function.name, function.container,
+                       function.doubt);
     }
     std::map<std::pair<std::uint32_t, std::string>, unsigned> ends;
     for (const PlannedFunction& function : plan.functions)
@@ -147,8 +150,9 @@ void print_file(const Listing& listing, const FilePlan& plan) {
                    count == 1 ? "1 function" : fmt::format("{} functions", count), key.second);
     for (const InlinedCount& count : plan.inlined)
         if (listing.wanted[count.range])
-            fmt::print("# {}: {} of {} instances placed: {}\n", listing.map.ranges[count.range].name, count.placed,
-                       count.total, count.name);
+            fmt::print("# {}: {} of {} instances placed{}: {}\n", listing.map.ranges[count.range].name, count.placed,
+                       count.total,
+                       count.doubtful ? fmt::format(", {} of them may be miscounted", count.doubtful) : "", count.name);
     for (const Unavailable& one : plan.unavailable)
         if (listing.wanted[one.range] && !one.symbol.empty())
             fmt::print("# {}: not placed: {}: {}\n", listing.map.ranges[one.range].name, one.symbol, one.reason);
@@ -207,7 +211,8 @@ Json file_json(const Listing& listing, const FilePlan& plan) {
                     {"class", instruction_class_name(site->instruction.instruction_class)},
                     {"cost_ns", nullptr},
                     {"ends", function.ends},
-                    {"note", function.note}};
+                    {"note", function.note},
+                    {"doubt", function.doubt}};
         if (site->condition) one["condition"] = *site->condition;
         sites.push_back(std::move(one));
     }

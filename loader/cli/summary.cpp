@@ -137,6 +137,7 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     std::uint64_t open_total = 0, unbalanced = 0;
     const std::vector<NumberedSite>& sites = session_->sites();
     std::map<FileIdentity, Json> sites_by_file;
+    std::map<std::uint32_t, std::uint64_t> doubtful_by_range;  // scopes
     Json marker_sites = Json::array();
     for (std::size_t i = 0; i < sites.size(); ++i) {
         const hostrange_site_counters counters = session_->site_counters(i);
@@ -168,6 +169,8 @@ SessionSummary LiveProfile::summarize(double duration_s) {
             continue;
         }
         const Site& site = plan.sites[sites[i].plan_site];
+        if (counters.entries && !plan.functions[site.function].doubt.empty())
+            doubtful_by_range[site.range] += counters.entries;
         Json entry = {{"number", i},
                       {"range", map_.ranges[site.range].name},
                       {"kind", site_kind_name(site.kind)},
@@ -193,6 +196,12 @@ SessionSummary LiveProfile::summarize(double duration_s) {
             fmt::format("{} lost, the ring buffer being full: their totals are exact, their rows are not; use a larger "
                         "--ring-size",
                         counted(total.lost, "scope was", "scopes were")));
+    }
+    for (const auto& [range, scopes] : doubtful_by_range) {
+        summary.doubtful_ranges.insert(range);
+        warn(fmt::format("the count of {} may be off: {} of inlined calls that the compiler has copied or split; "
+                         "`hostrange-bpf probes` says which",
+                         map_.ranges[range].name, counted(scopes, "scope is", "scopes are")));
     }
     if (losses.broken_trees) {
         warn(fmt::format("{} dropped, a part of it being lost ({})",
@@ -289,7 +298,8 @@ SessionSummary LiveProfile::summarize(double duration_s) {
                                  {"container", function.container},
                                  {"labels", function.labels},
                                  {"ends", function.ends},
-                                 {"note", function.note}});
+                                 {"note", function.note},
+                                 {"doubt", function.doubt}});
         }
         const auto numbered = sites_by_file.find(plan.identity);
         files.push_back({{"path", plan.path},

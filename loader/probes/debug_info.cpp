@@ -20,6 +20,7 @@
 #include <unordered_map>
 
 #include "loader/probes/elf_file.h"
+#include "loader/probes/line_table.h"
 
 namespace hostrange {
 
@@ -271,21 +272,26 @@ public:
         int status;
         while ((status = dwarf_get_units(dwarf, unit, &unit, &version, &unit_type, &root, nullptr)) == 0) {
             if (unit_type == DW_UT_type || unit_type == DW_UT_split_type) continue;
+            unit_ = root;
             if (unit_type == DW_UT_skeleton)
                 walk_split(unit, root);
             else
                 walk(root);
+            find_beginnings();
             if (is_full_) return;
         }
         if (status < 0) note(std::string("it is damaged: ") + dwarf_errmsg(-1));
     }
 
 private:
+    static constexpr std::size_t kNone = SIZE_MAX;
+
     // What a DIE inherits from those around it.
     struct Place {
         Dwarf_Die die;
         std::optional<std::uint64_t> container;
         unsigned depth;
+        std::size_t instance;  // the innermost wanted inlined call around it; kNone if there is none
     };
 
     void note(const std::string& problem) {
@@ -319,7 +325,7 @@ private:
 
     // Depth first, without recursion. `path` holds the DIEs from the root to the one at hand.
     void walk(const Dwarf_Die& root) {
-        std::vector<Place> path = {{root, std::nullopt, 0}};
+        std::vector<Place> path = {{root, std::nullopt, 0, kNone}};
         bool descend = true;
         while (!path.empty()) {
             if (++entries_ > kMaxEntries) {
@@ -368,16 +374,17 @@ private:
     }
 
     Place look_at(Dwarf_Die& die, const Place& around) {
-        Place place{die, around.container, around.depth};
+        Place place{die, around.container, around.depth, around.instance};
         const int tag = dwarf_tag(&die);
         if (tag == DW_TAG_subprogram) {
             const std::vector<AddressRange> ranges = ranges_of(die);
             place.depth = 0;
             place.container = std::nullopt;
+            place.instance = kNone;
             // The part with the entry comes first, whatever its address.
             if (!ranges.empty()) place.container = entry_of(die, ranges);
         } else if (tag == DW_TAG_inlined_subroutine) {
-            if (place.container) add(die, *place.container, place.depth);
+            if (place.container) add(die, place);
             ++place.depth;
         }
         return place;
@@ -400,7 +407,7 @@ private:
         return ranges.front().begin;
     }
 
-    void add(Dwarf_Die& die, std::uint64_t container, unsigned depth) {
+    void add(Dwarf_Die& die, Place& place) {
         Dwarf_Attribute attribute;
         Dwarf_Die origin_die;
         if (dwarf_attr(&die, DW_AT_abstract_origin, &attribute) == nullptr ||
@@ -408,7 +415,7 @@ private:
             return;
         const Origin& origin = origin_of(origin_die);
         if (!origin.wanted) return;
-        InlinedInstance instance{origin.symbol, origin.name, container, ranges_of(die), 0, depth};
+        InlinedInstance instance{origin.symbol, origin.name, *place.container, ranges_of(die), 0, place.depth, {}, false, {}};
         if (instance.ranges.empty()) return;
         instance.entry = entry_of(die, instance.ranges);
         std::sort(instance.ranges.begin(), instance.ranges.end(),
@@ -418,7 +425,52 @@ private:
             is_full_ = true;
             return;
         }
+        around_.push_back(place.instance);
+        origin_dies_.push_back(origin_die);
+        place.instance = result_.instances.size();
         result_.instances.push_back(std::move(instance));
+    }
+
+    // When all instances of the unit at hand are known: what one of them does not tell, another may.
+    void find_beginnings() {
+        std::unordered_map<const void*, std::vector<std::size_t>> by_origin;
+        for (std::size_t i = first_of_unit_; i < result_.instances.size(); ++i)
+            by_origin[origin_dies_[i].addr].push_back(i);
+        for (const auto& [place, numbers] : by_origin) {
+            Dwarf_Die origin = origin_dies_[numbers.front()];
+            int line = 0;
+            const char* file = declaring_file(origin);
+            if (file == nullptr || dwarf_decl_line(&origin, &line) != 0) continue;
+            const bool is_marked = marks_statements(unit_);
+            std::vector<InlinedInstance*> instances;
+            for (const std::size_t number : numbers) instances.push_back(&result_.instances[number]);
+            lines_.find_beginnings(unit_, {file, line, is_marked}, instances);
+        }
+        // A function that is inlined into itself begins there too, but that is the inner call's beginning.
+        for (std::size_t i = first_of_unit_; i < result_.instances.size(); ++i) {
+            const InlinedInstance& inner = result_.instances[i];
+            for (std::size_t outer = around_[i]; outer != kNone; outer = around_[outer])
+                if (result_.instances[outer].name == inner.name)
+                    std::erase_if(result_.instances[outer].beginnings,
+                                  [&](std::uint64_t address) { return lies_in(inner.ranges, address); });
+        }
+        first_of_unit_ = result_.instances.size();
+    }
+
+    // dwarf_decl_file() knows no file 0, which in DWARF 5 is the unit's own.
+    const char* declaring_file(Dwarf_Die& function) {
+        Dwarf_Attribute attribute;
+        Dwarf_Word number = 0;
+        if (dwarf_attr_integrate(&function, DW_AT_decl_file, &attribute) == nullptr ||
+            dwarf_formudata(&attribute, &number) != 0)
+            return nullptr;
+        return number != 0 ? dwarf_decl_file(&function) : strings_.text(&unit_, DW_AT_name);
+    }
+
+    // gcc marks the one instruction at which each statement begins (-gstatement-frontiers, its default).
+    bool marks_statements(Dwarf_Die& unit) {
+        const char* producer = strings_.text(&unit, DW_AT_producer);
+        return producer != nullptr && std::string_view(producer).starts_with("GNU ");
     }
 
     const Origin& origin_of(Dwarf_Die& die) {
@@ -444,13 +496,24 @@ private:
     const std::string folder_;
     InlinedInstances& result_;
     Strings strings_;
+    LineTables lines_;
+    Dwarf_Die unit_;  // the one at hand; of a split one, what the file itself has of it
     NameComposer composer_{strings_};
     std::unordered_map<const void*, Origin> origins_;  // by the place of the DIE in memory
+    std::vector<std::size_t> around_;     // for each instance, the one around it
+    std::vector<Dwarf_Die> origin_dies_;  // for each instance
+    std::size_t first_of_unit_ = 0;       // the first instance of the unit at hand
     std::uint64_t entries_ = 0;
     bool is_full_ = false;
 };
 
 }  // namespace
+
+bool lies_in(const std::vector<AddressRange>& ranges, std::uint64_t address) {
+    return std::any_of(ranges.begin(), ranges.end(), [&](const AddressRange& range) {
+        return address >= range.begin && address < range.end;
+    });
+}
 
 InlinedInstances find_inlined_instances(
     const std::string& path,

@@ -13,6 +13,8 @@ struct AddressRange {
     std::uint64_t begin, end;
 };
 
+bool lies_in(const std::vector<AddressRange>& ranges, std::uint64_t address);
+
 // One call of a function that the compiler has put in place of the call.
 struct InlinedInstance {
     std::string symbol;                // linkage name of the inlined function; empty if the debug information has none
@@ -21,6 +23,11 @@ struct InlinedInstance {
     std::vector<AddressRange> ranges;  // of its code, sorted, never empty
     std::uint64_t entry;               // the first instruction that runs
     unsigned depth;                    // inlined calls around it, in the same function
+    // Where its first statement begins: once in each copy that the optimiser has made. Sorted; empty if not known.
+    std::vector<std::uint64_t> beginnings;
+    bool marks_statements = false;  // the compiler has marked the one place where each copy of a statement begins
+    // Where it has not: code that comes from one place of the source, in several copies. One entry for each such place.
+    std::vector<std::vector<AddressRange>> repeated;
 };
 
 struct InlinedInstances {

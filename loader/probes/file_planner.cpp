@@ -203,11 +203,14 @@ private:
             return;
         }
         placement.group = *container;
+        InlinedMarks& marks = reader_.inlined_marks(container->address);
         for (const AddressRange& range : instance.ranges) {
-            reader_.add_boundary(container->address, range.begin);
-            reader_.add_boundary(container->address, range.end);
+            marks.boundaries.insert(range.begin);
+            marks.boundaries.insert(range.end);
         }
-        reader_.add_boundary(container->address, instance.entry);
+        marks.beginnings.insert(instance.entry);
+        marks.beginnings.insert(instance.beginnings.begin(), instance.beginnings.end());
+        marks.boundaries.insert(marks.beginnings.begin(), marks.beginnings.end());
         placement.instance = std::move(instance);
         placements_.push_back(std::move(placement));
     }
@@ -235,9 +238,10 @@ private:
             });
             InlinedCount& count = same != plan_.inlined.end()
                                       ? *same
-                                      : plan_.inlined.emplace_back(InlinedCount{match.range, placement.name, 0, 0});
+                                      : plan_.inlined.emplace_back(InlinedCount{match.range, placement.name});
             ++count.total;
             if (placed) ++count.placed;
+            if (placed && !placement.inlined.doubt.empty()) ++count.doubtful;
         }
     }
 
@@ -296,8 +300,8 @@ private:
 
     std::string read_instance(Placement& placement) {
         const InlinedInstance& instance = *placement.instance;
-        placement.inlined = read_inlined_code(*placement.whole, reader_.frames(), instance.ranges, instance.entry,
-                                              reader_.boundaries(placement.group.address), settings_.kernel);
+        placement.inlined = read_inlined_code(*placement.whole, reader_.frames(), instance,
+                                              reader_.inlined_marks(placement.group.address), settings_.kernel);
         if (!placement.inlined.problem.empty()) return placement.inlined.problem;
         placement.level = 1;
         for (const Placement& other : placements_) {

@@ -170,7 +170,7 @@ void FunctionReader::decode(const FunctionGroup& group, WholeFunction& function)
     std::vector<std::uint64_t> pads;
     for (const LandingPad& pad : function.landing_pads) pads.push_back(pad.address);
     function.flow = ControlFlow::decode(file_, function.parts, pads);
-    function.code = read_function_code(function.flow, kernel_, boundaries_[group.address]);
+    function.code = read_function_code(function.flow, kernel_, inlined_marks_[group.address].boundaries);
 }
 
 WholeFunction FunctionReader::decode_whole(const FunctionGroup& group) {

@@ -40,15 +40,20 @@ struct WholeFunction {
     bool cold_part_is_ambiguous = false;  // several .cold symbols bear its name; only those it jumps to are its own
 };
 
+// Addresses of the inlined code in a function.
+struct InlinedMarks {
+    std::set<std::uint64_t> boundaries;  // where some of it begins or ends
+    std::set<std::uint64_t> beginnings;  // where calls begin
+};
+
 // Finds the extent of functions and the parts that the compiler has put elsewhere, and decodes functions with all their
 // parts. What the unwinder knows (FrameTable) goes before what symbols say.
 class FunctionReader {
 public:
     FunctionReader(const ElfFile& file, const KernelNops& kernel);
 
-    // Inlined code begins or ends at this address of the function at `function`. To be said before that is read.
-    void add_boundary(std::uint64_t function, std::uint64_t address) { boundaries_[function].insert(address); }
-    const std::set<std::uint64_t>& boundaries(std::uint64_t function) { return boundaries_[function]; }
+    // Of the function at this address. To be filled before that is read.
+    InlinedMarks& inlined_marks(std::uint64_t function) { return inlined_marks_[function]; }
 
     // Decoded once; valid as long as the reader.
     const WholeFunction& read(const FunctionGroup& group);
@@ -70,7 +75,7 @@ private:
     KernelNops kernel_;
     FrameTable frames_;
     std::map<std::uint64_t, std::unique_ptr<WholeFunction>> functions_;  // by address
-    std::map<std::uint64_t, std::set<std::uint64_t>> boundaries_;        // by address of the function
+    std::map<std::uint64_t, InlinedMarks> inlined_marks_;                // by address of the function
     std::unordered_map<std::string_view, std::vector<const FunctionSymbol*>> cold_by_base_;
     std::unordered_map<std::string_view, std::vector<std::uint64_t>> addresses_by_base_;  // of functions with a .cold
     std::uint64_t bytes_left_;

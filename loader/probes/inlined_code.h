@@ -31,20 +31,22 @@ struct InlinedExit {
     bool is_shared = false;     // of kAfter: other code leads there too
 };
 
+struct InlinedEntry {
+    InnerPlace place;
+    bool ends_another = false;  // another call of the same function may end there
+};
+
 // One inlined call: where it is entered and left.
 struct InlinedCode {
-    InnerPlace entry;
+    std::vector<InlinedEntry> entries;  // several if the optimiser has made copies
     std::vector<InlinedExit> exits;
-    std::string note;
+    std::string doubt;    // not empty: calls may be missed or counted twice, and why
     std::string problem;  // not empty: it cannot be placed, and why
 };
 
-// `ranges`: the addresses that debug information gives to the inlined call, `entry` the first that runs. Optimisers
-// move instructions about, so the ranges are taken as a hint: from the entry the code is followed as long as it stays
-// in them, short straight gaps included, and every way out of it gets an exit.
-// `boundaries`: see PlaceRules; those of all inlined code of the function.
-InlinedCode read_inlined_code(const WholeFunction& function, const FrameTable& frames,
-                              const std::vector<AddressRange>& ranges, std::uint64_t entry,
-                              const std::set<std::uint64_t>& boundaries, const KernelNops& kernel);
+// Optimisers move instructions about, so what debug information says is taken as a hint; see InlinedPieces. Every way
+// out of the code gets an exit. `marks`: those of all inlined code of the function.
+InlinedCode read_inlined_code(const WholeFunction& function, const FrameTable& frames, const InlinedInstance& instance,
+                              const InlinedMarks& marks, const KernelNops& kernel);
 
 }  // namespace hostrange

@@ -38,6 +38,7 @@ public:
             function.kind = placement_.instance ? PlannedFunction::Kind::kInlined : PlannedFunction::Kind::kFunction;
             if (match.role != Role::kScope) function.kind = PlannedFunction::Kind::kPoint;
             if (placement_.instance) function.container = demangle(placement_.group.symbols.front()->name);
+            function.doubt = placement_.inlined.doubt;
             plan_.functions.push_back(function);
             add_match();
             plan_.functions[index_].note = note_;
@@ -65,7 +66,6 @@ private:
     }
 
     Site entry_site(SiteKind kind) const {
-        if (placement_.instance) return inner_site(kind, placement_.inlined.entry);
         const FunctionCode& code = placement_.whole->code;
         // A uretprobe takes the return address from where the stack pointer points to at its own place.
         const ProbePlace& place = placement_.uretprobe ? code.unmoved_entry : code.entry;
@@ -86,14 +86,14 @@ private:
     void add_match() {
         switch (match_->role) {
             case Role::kScope:
-                add(entry_site(placement_.instance ? SiteKind::kInlinedEntry : SiteKind::kEntry));
+                add_entries(placement_.instance ? SiteKind::kInlinedEntry : SiteKind::kEntry);
                 add_ends();
                 break;
             case Role::kBeginEntry:
-                add(entry_site(SiteKind::kBegin));
+                add_entries(SiteKind::kBegin);
                 break;
             case Role::kEndEntry:
-                add(entry_site(SiteKind::kEnd));
+                add_entries(SiteKind::kEnd);
                 break;
             case Role::kBeginReturn:
                 add_returns(SiteKind::kBegin);
@@ -101,6 +101,18 @@ private:
             case Role::kEndReturn:
                 add_returns(SiteKind::kEnd);
                 break;
+        }
+    }
+
+    void add_entries(SiteKind kind) {
+        if (!placement_.instance) {
+            add(entry_site(kind));
+            return;
+        }
+        for (const InlinedEntry& entry : placement_.inlined.entries) {
+            add(inner_site(kind, entry.place));
+            if (kind == SiteKind::kInlinedEntry && entry.ends_another)
+                add(inner_site(SiteKind::kInlinedEnd, entry.place));
         }
     }
 
@@ -176,7 +188,6 @@ private:
 
     void add_inlined_ends() {
         ends_ = "where the inlined code is left";
-        add_note(note_, placement_.inlined.note);
         for (const InlinedExit& exit : placement_.inlined.exits) {
             Site added = inner_site(SiteKind::kInlinedEnd, exit.place);
             added.by_exception = exit.kind == InlinedExit::Kind::kLanding;

@@ -66,6 +66,7 @@ struct PlannedFunction {
     std::uint64_t file_offset = 0;              // where its code begins
     std::string ends;                           // how its ends are seen, and why so
     std::string note;                           // e.g. why its ends may be missed; may be empty
+    std::string doubt;                          // not empty: its calls may be miscounted, and why
 };
 
 // A function that matches but cannot be probed, or a range that cannot be placed in this file.
@@ -76,11 +77,12 @@ struct Unavailable {
     std::vector<std::string> candidates;  // names of functions that come near; of a range, if they are asked for
 };
 
-// How many calls of a function are inlined in this file, and how many of them are placed.
+// How many calls of a function are inlined in this file, how many of them are placed, and of how many of those the count
+// is in doubt.
 struct InlinedCount {
     std::uint32_t range = 0;
     std::string name;
-    std::uint32_t placed = 0, total = 0;
+    std::uint32_t placed = 0, doubtful = 0, total = 0;
 };
 
 struct FilePlan {

@@ -158,7 +158,8 @@ TEST_F(Session, AllFieldsTellProcessesAndImplementationsApart) {
     std::vector<std::string> keys = kUpstreamKeys;
     for (const char* key :
          {"pid", "process_start_ns", "comm", "container", "implementation", "threads", "min", "max", "p90", "p99",
-          "stddev", "raw_mean", "raw_median", "correction", "lost", "unwound", "exact_quantiles", "low_confidence"}) {
+          "stddev", "raw_mean", "raw_median", "correction", "lost", "unwound", "exact_quantiles", "exact_count",
+          "low_confidence"}) {
         keys.push_back(key);
     }
     for (const std::string& line : lines) EXPECT_EQ(keys_of(line), keys);
@@ -167,7 +168,7 @@ TEST_F(Session, AllFieldsTellProcessesAndImplementationsApart) {
               R"("count":2,"unit":"ns","mean":75.0,"median":75.0,"pid":7,"process_start_ns":1,"comm":"python3",)"
               R"("container":"c0ffee","implementation":"0","threads":1,"min":50.0,"max":100.0,"p90":100.0,)"
               R"("p99":100.0,"stddev":25.0,"raw_mean":75.0,"raw_median":75.0,"correction":null,"lost":5,"unwound":1,)"
-              R"("exact_quantiles":true,"low_confidence":null})");
+              R"("exact_quantiles":true,"exact_count":true,"low_confidence":null})");
     EXPECT_EQ(Json::parse(lines[4])["pid"], 8);
     EXPECT_EQ(Json::parse(lines[4])["comm"], "");
     EXPECT_EQ(Json::parse(lines[4])["implementation"], "1");

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/probes/line_table.h"
+
+#include <dwarf.h>
+#include <gelf.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace hostrange {
+
+namespace {
+
+// Line tables are programs: each byte can make a row, for which libdw takes some 80 bytes.
+constexpr std::uint64_t kMaxTableBytes = 8u << 20;    // of one unit; the largest real ones have about one MiB
+constexpr std::uint64_t kMaxTablesBytes = 32u << 20;  // of all
+
+// How long the unit's line table is, as its first field says (DWARF 5, 6.2.4); UINT64_MAX if that cannot be read.
+std::uint64_t table_bytes(Dwarf_Die& unit) {
+    Dwarf_Attribute attribute;
+    Dwarf_Word offset = 0;
+    if (dwarf_attr(&unit, DW_AT_stmt_list, &attribute) == nullptr || dwarf_formudata(&attribute, &offset) != 0)
+        return UINT64_MAX;
+    Elf* elf = dwarf_getelf(dwarf_cu_getdwarf(unit.cu));
+    std::size_t names = 0;
+    if (elf == nullptr || elf_getshdrstrndx(elf, &names) != 0) return UINT64_MAX;
+    Elf_Scn* section = nullptr;
+    while ((section = elf_nextscn(elf, section)) != nullptr) {
+        GElf_Shdr header;
+        if (gelf_getshdr(section, &header) == nullptr) continue;
+        const char* name = elf_strptr(elf, names, header.sh_name);
+        if (name == nullptr || !std::string_view(name).ends_with("debug_line")) continue;
+        const Elf_Data* data = elf_getdata(section, nullptr);  // libdw has unpacked it in place
+        std::uint32_t length = 0;
+        if ((header.sh_flags & SHF_COMPRESSED) != 0 || data == nullptr || data->d_buf == nullptr || offset > data->d_size || data->d_size - offset < 4)
+            return UINT64_MAX;
+        std::memcpy(&length, static_cast<const char*>(data->d_buf) + offset, sizeof length);
+        return length;  // of 64-bit DWARF 0xffffffff, which is too long
+    }
+    return UINT64_MAX;
+}
+
+constexpr std::uint64_t kLongestInstruction = 15;  // bytes
+
+using SourcePlace = std::pair<int, int>;  // line, column
+
+struct Row {
+    Dwarf_Addr address = 0;
+    SourcePlace place;
+    bool begins_statement = false, ends_sequence = false;
+    const char* file = nullptr;
+};
+
+Row row_at(Dwarf_Lines* lines, std::size_t index) {
+    Row row;
+    Dwarf_Line* line = dwarf_onesrcline(lines, index);
+    if (line == nullptr) return row;
+    dwarf_lineaddr(line, &row.address);
+    dwarf_lineno(line, &row.place.first);
+    dwarf_linecol(line, &row.place.second);
+    dwarf_linebeginstatement(line, &row.begins_statement);
+    dwarf_lineendsequence(line, &row.ends_sequence);
+    row.file = dwarf_linesrc(line, nullptr, nullptr);
+    return row;
+}
+
+// A unit may name one file in several ways: with its folder and without.
+bool is_same_file(const char* one, const char* other) {
+    if (one == nullptr) return false;
+    const auto last_part = [](std::string_view path) { return path.substr(path.rfind('/') + 1); };
+    return last_part(one) == last_part(other);
+}
+
+}  // namespace
+
+const LineTables::Table& LineTables::table_of(Dwarf_Die& unit) {
+    const auto [found, is_new] = tables_.try_emplace(unit.addr);
+    if (!is_new) return found->second;
+    const std::uint64_t bytes = table_bytes(unit);
+    if (bytes > kMaxTableBytes || bytes_read_ + bytes > kMaxTablesBytes) return found->second;
+    bytes_read_ += bytes;
+    Table table;
+    if (dwarf_getsrclines(&unit, &table.lines, &table.count) == 0) found->second = table;
+    return found->second;
+}
+
+template <typename Visit>
+void LineTables::visit_rows(Dwarf_Die& unit, const InlinedSource& source, const AddressRange& range, Visit&& visit) {
+    const Table& table = table_of(unit);
+    std::size_t low = 0, high = table.count;
+    while (low < high) {
+        const std::size_t middle = low + (high - low) / 2;
+        if (row_at(table.lines, middle).address < range.begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    SourcePlace last = {0, 0};
+    for (; low < table.count; ++low) {
+        const Row row = row_at(table.lines, low);
+        if (row.address >= range.end) break;
+        if (row.ends_sequence || (source.marks_statements && !row.begins_statement)) continue;
+        // Of code that has been spread out, parts that follow one another are one.
+        const bool is_repeated = std::exchange(last, row.place) == row.place;
+        if (is_repeated && !source.marks_statements) continue;
+        if (row.place.first >= std::max(source.line, 1) && is_same_file(row.file, source.file))
+            visit(row.address, row.place);
+    }
+}
+
+void LineTables::find_beginnings(Dwarf_Die& unit, const InlinedSource& source,
+                                 const std::vector<InlinedInstance*>& instances) {
+    std::vector<AddressRange> all;
+    for (const InlinedInstance* instance : instances)
+        all.insert(all.end(), instance->ranges.begin(), instance->ranges.end());
+    std::sort(all.begin(), all.end(),
+              [](const AddressRange& one, const AddressRange& other) { return one.begin < other.begin; });
+    // A statement's mark may stand a little before the code, at instructions that have been moved there from elsewhere.
+    const auto is_marked_before = [&](std::uint64_t address, const AddressRange& range) {
+        const auto after =
+            std::upper_bound(all.begin(), all.end(), address,
+                             [](std::uint64_t wanted, const AddressRange& one) { return wanted < one.begin; });
+        return after != all.end() && after->begin == range.begin &&
+               (after == all.begin() || address >= std::prev(after)->end);
+    };
+    const std::uint64_t lead = source.marks_statements ? kLongestInstruction : 0;
+    const auto visit_range = [&](const AddressRange& range, auto&& visit) {
+        visit_rows(unit, source, {range.begin - std::min(range.begin, lead), range.end},
+                   [&](std::uint64_t address, const SourcePlace& place) {
+                       if (address >= range.begin || is_marked_before(address, range))
+                           visit(std::max(address, range.begin), place);
+                   });
+    };
+
+    SourcePlace first = {INT_MAX, INT_MAX};
+    for (const AddressRange& range : all)
+        visit_range(range, [&](std::uint64_t, const SourcePlace& place) { first = std::min(first, place); });
+    for (InlinedInstance* instance : instances) {
+        instance->marks_statements = source.marks_statements;
+        std::vector<std::uint64_t>& found = instance->beginnings;
+        for (const AddressRange& range : instance->ranges)
+            visit_range(range, [&](std::uint64_t address, const SourcePlace& place) {
+                if (place == first && (found.empty() || found.back() != address)) found.push_back(address);
+            });
+        if (!source.marks_statements) find_repeated(unit, source, *instance);
+    }
+}
+
+void LineTables::find_repeated(Dwarf_Die& unit, const InlinedSource& source, InlinedInstance& instance) {
+    std::map<SourcePlace, std::vector<AddressRange>> by_place;
+    for (const AddressRange& range : instance.ranges) {
+        std::vector<AddressRange>* last = nullptr;
+        visit_rows(unit, source, range, [&](std::uint64_t address, const SourcePlace& place) {
+            if (last != nullptr) last->back().end = address;
+            last = &by_place[place];
+            last->push_back({address, range.end});
+        });
+    }
+    for (auto& [place, ranges] : by_place)
+        if (place.first != 0 && ranges.size() > 1) instance.repeated.push_back(std::move(ranges));
+}
+
+}  // namespace hostrange
