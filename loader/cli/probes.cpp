@@ -151,8 +151,8 @@ void print_file(const Listing& listing, const FilePlan& plan) {
     for (const InlinedCount& count : plan.inlined)
         if (listing.wanted[count.range])
             fmt::print("# {}: {} of {} instances placed{}: {}\n", listing.map.ranges[count.range].name, count.placed,
-                       count.total,
-                       count.doubtful ? fmt::format(", {} of them may be miscounted", count.doubtful) : "", count.name);
+                       count.total, count.doubtful ? fmt::format(", {} of them may be miscounted", count.doubtful) : "",
+                       count.name);
     for (const Unavailable& one : plan.unavailable)
         if (listing.wanted[one.range] && !one.symbol.empty())
             fmt::print("# {}: not placed: {}: {}\n", listing.map.ranges[one.range].name, one.symbol, one.reason);

@@ -199,9 +199,10 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     }
     for (const auto& [range, scopes] : doubtful_by_range) {
         summary.doubtful_ranges.insert(range);
-        warn(fmt::format("the count of {} may be off: {} of inlined calls that the compiler has copied or split; "
-                         "`hostrange-bpf probes` says which",
-                         map_.ranges[range].name, counted(scopes, "scope is", "scopes are")));
+        warn(
+            fmt::format("the count of {} may be off: {} of inlined calls that the compiler has copied or split; "
+                        "`hostrange-bpf probes` says which",
+                        map_.ranges[range].name, counted(scopes, "scope is", "scopes are")));
     }
     if (losses.broken_trees) {
         warn(fmt::format("{} dropped, a part of it being lost ({})",

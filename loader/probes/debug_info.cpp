@@ -415,7 +415,8 @@ private:
             return;
         const Origin& origin = origin_of(origin_die);
         if (!origin.wanted) return;
-        InlinedInstance instance{origin.symbol, origin.name, *place.container, ranges_of(die), 0, place.depth, {}, false, {}};
+        InlinedInstance instance{origin.symbol, origin.name, *place.container, ranges_of(die), 0, place.depth, {},
+                                 false,         {}};
         if (instance.ranges.empty()) return;
         instance.entry = entry_of(die, instance.ranges);
         std::sort(instance.ranges.begin(), instance.ranges.end(),
@@ -500,9 +501,9 @@ private:
     Dwarf_Die unit_;  // the one at hand; of a split one, what the file itself has of it
     NameComposer composer_{strings_};
     std::unordered_map<const void*, Origin> origins_;  // by the place of the DIE in memory
-    std::vector<std::size_t> around_;     // for each instance, the one around it
-    std::vector<Dwarf_Die> origin_dies_;  // for each instance
-    std::size_t first_of_unit_ = 0;       // the first instance of the unit at hand
+    std::vector<std::size_t> around_;                  // for each instance, the one around it
+    std::vector<Dwarf_Die> origin_dies_;               // for each instance
+    std::size_t first_of_unit_ = 0;                    // the first instance of the unit at hand
     std::uint64_t entries_ = 0;
     bool is_full_ = false;
 };
@@ -510,9 +511,8 @@ private:
 }  // namespace
 
 bool lies_in(const std::vector<AddressRange>& ranges, std::uint64_t address) {
-    return std::any_of(ranges.begin(), ranges.end(), [&](const AddressRange& range) {
-        return address >= range.begin && address < range.end;
-    });
+    return std::any_of(ranges.begin(), ranges.end(),
+                       [&](const AddressRange& range) { return address >= range.begin && address < range.end; });
 }
 
 InlinedInstances find_inlined_instances(

@@ -69,7 +69,7 @@ private:
         std::set<std::uint64_t> after;
         for (const std::uint64_t address : inside_) {
             const FlowInstruction& instruction = *flow_.at(address);
-            for (const std::uint64_t successor : successors(instruction))
+            for (const std::uint64_t successor : pieces_.successors(instruction))
                 if (!inside_.contains(successor) && flow_.at(successor) != nullptr) after.insert(successor);
             for (const ExitInstruction& exit : function_.code.exits)
                 if (exit.instruction.address == address) add_end(exit);

@@ -20,21 +20,25 @@ bool contains(const std::vector<std::uint64_t>& sorted, std::uint64_t value) {
 
 }  // namespace
 
-std::vector<std::uint64_t> successors(const FlowInstruction& instruction) {
-    std::vector<std::uint64_t> result;
-    if (instruction.goes_on()) result.push_back(instruction.end());
-    if (instruction.target != 0) result.push_back(instruction.target);
-    return result;
-}
-
 InlinedPieces::InlinedPieces(const WholeFunction& function, const InlinedInstance& instance,
                              const std::set<std::uint64_t>& all_beginnings)
     : function_(function), flow_(function.flow), instance_(instance), all_beginnings_(all_beginnings) {
+    for (const LandingPad& pad : function_.landing_pads) landings_.insert(pad.address);
     for (const FlowInstruction& instruction : flow_.instructions())
         for (const std::uint64_t successor : successors(instruction))
             predecessors_[successor].push_back(instruction.address);
+    normal_ = reached_around({});
     gather();
     bridge_gaps();
+}
+
+std::vector<std::uint64_t> InlinedPieces::successors(const FlowInstruction& instruction) const {
+    std::vector<std::uint64_t> result;
+    // Behind a call that never returns, code may follow where exceptions land. Nothing else gets there by itself.
+    const bool is_last = instruction.kind == Kind::kCall && landings_.contains(instruction.end());
+    if (instruction.goes_on() && !is_last) result.push_back(instruction.end());
+    if (instruction.target != 0) result.push_back(instruction.target);
+    return result;
 }
 
 void InlinedPieces::gather() {
@@ -90,9 +94,7 @@ bool InlinedPieces::is_entered_from_outside(std::uint64_t address, const std::se
         return std::any_of(found->second.begin(), found->second.end(),
                            [&](std::uint64_t predecessor) { return !inside.contains(predecessor); });
     // The function's first instruction, or the target of a table.
-    const bool is_landing = std::any_of(function_.landing_pads.begin(), function_.landing_pads.end(),
-                                        [&](const LandingPad& pad) { return pad.address == address; });
-    return address == flow_.entry() || (!is_landing && flow_.is_branch_target(address));
+    return address == flow_.entry() || (!landings_.contains(address) && flow_.is_branch_target(address));
 }
 
 std::vector<InlinedPiece> InlinedPieces::split() const {
@@ -138,6 +140,7 @@ void InlinedPieces::describe(InlinedPiece& piece) const {
         if (piece.code.contains(address) && !is_on_loop(address, piece.code)) piece.beginnings.push_back(address);
 }
 
+// Whether the instruction runs again after itself, in this code; in the whole function if that is empty.
 bool InlinedPieces::is_on_loop(std::uint64_t address, const std::set<std::uint64_t>& code) const {
     std::vector<std::uint64_t> pending = {address};
     std::set<std::uint64_t> seen;
@@ -146,7 +149,9 @@ bool InlinedPieces::is_on_loop(std::uint64_t address, const std::set<std::uint64
         pending.pop_back();
         for (const std::uint64_t successor : successors(*flow_.at(from))) {
             if (successor == address) return true;
-            if (code.contains(successor) && seen.insert(successor).second) pending.push_back(successor);
+            if ((code.empty() || code.contains(successor)) && flow_.at(successor) != nullptr &&
+                seen.insert(successor).second)
+                pending.push_back(successor);
         }
     }
     return false;
@@ -181,16 +186,24 @@ bool InlinedPieces::leads_back(const InlinedPiece& piece) const {
     return false;
 }
 
-bool InlinedPieces::has_repeated_calls(const std::vector<InlinedPiece>& kept) const {
-    return std::any_of(
-        instance_.repeated.begin(), instance_.repeated.end(), [&](const std::vector<AddressRange>& ranges) {
-            std::size_t calls = 0;
-            for (const InlinedPiece& piece : kept)
-                calls += std::count_if(piece.code.begin(), piece.code.end(), [&](std::uint64_t address) {
-                    return flow_.at(address)->kind == Kind::kCall && lies_in(ranges, address);
-                });
-            return calls > 1;
-        });
+// Whether something is there several times: copies of the call, as of a loop around it that has been unrolled. Parts of
+// a statement that has been spread out look the same, so more than a second call of the same function is asked for only
+// where there is a loop around.
+bool InlinedPieces::has_repeated_code(const std::vector<InlinedPiece>& kept) const {
+    for (const std::vector<AddressRange>& ranges : instance_.repeated) {
+        std::size_t calls = 0, copies = 0;
+        for (const InlinedPiece& piece : kept) {
+            calls += std::count_if(piece.code.begin(), piece.code.end(), [&](std::uint64_t address) {
+                return flow_.at(address)->kind == Kind::kCall && lies_in(ranges, address);
+            });
+            if (!is_on_loop(piece.entries.front(), {})) continue;
+            copies += std::count_if(ranges.begin(), ranges.end(), [&](const AddressRange& range) {
+                return piece.code.contains(range.begin) && !is_on_loop(range.begin, piece.code);
+            });
+        }
+        if (calls > 1 || copies > 1) return true;
+    }
+    return false;
 }
 
 // Whether code that belongs to one copy of the call is also that of another: its end is the other's beginning for some,
@@ -205,38 +218,46 @@ bool InlinedPieces::share_code(const std::vector<InlinedBeginning>& places) cons
     return false;
 }
 
-// Whether the function leads to the piece without passing one that is kept.
-bool InlinedPieces::is_reached_around(const InlinedPiece& piece, const std::vector<InlinedPiece>& kept) const {
-    const auto is_kept = [&](std::uint64_t address) {
-        return std::any_of(kept.begin(), kept.end(),
-                           [&](const InlinedPiece& one) { return one.code.contains(address); });
-    };
+// What the function runs without exceptions and without passing one of these pieces.
+std::set<std::uint64_t> InlinedPieces::reached_around(const std::vector<InlinedPiece>& kept) const {
     std::set<std::uint64_t> seen;
     std::vector<std::uint64_t> pending;
     const auto visit = [&](std::uint64_t address) {
-        if (flow_.at(address) != nullptr && !is_kept(address) && seen.insert(address).second)
-            pending.push_back(address);
+        if (flow_.at(address) == nullptr) return;
+        const bool is_kept = std::any_of(kept.begin(), kept.end(),
+                                         [&](const InlinedPiece& piece) { return piece.code.contains(address); });
+        if (!is_kept && seen.insert(address).second) pending.push_back(address);
     };
-    visit(flow_.entry());
-    // Targets of tables, and where exceptions land that others have thrown.
     for (const FlowInstruction& instruction : flow_.instructions())
-        if (!predecessors_.contains(instruction.address) && flow_.is_branch_target(instruction.address))
+        if (!predecessors_.contains(instruction.address) && is_entered_from_outside(instruction.address, {}))
             visit(instruction.address);
+    visit(flow_.entry());
     while (!pending.empty()) {
         const std::uint64_t address = pending.back();
         pending.pop_back();
-        if (piece.code.contains(address)) return true;
         for (const std::uint64_t successor : successors(*flow_.at(address))) visit(successor);
     }
-    return false;
+    return seen;
+}
+
+// Whether code leads there that runs without an exception.
+bool InlinedPieces::is_entered_normally(std::uint64_t address, const InlinedPiece& piece) const {
+    const auto before = predecessors_.find(address);
+    return before == predecessors_.end() ||
+           std::any_of(before->second.begin(), before->second.end(), [&](std::uint64_t predecessor) {
+               return !piece.code.contains(predecessor) && normal_.contains(predecessor);
+           });
 }
 
 void InlinedPieces::add_places(const InlinedPiece& piece, bool has_copies, InlinedBeginnings& result) const {
     const auto doubt = [&](const std::string& reason) {
         if (result.doubt.empty()) result.doubt = reason;
     };
-    const auto aside = std::find_if(piece.entries.begin(), piece.entries.end(),
-                                    [&](std::uint64_t entry) { return !leads_straight(entry, piece.beginnings); });
+    // Where exceptions lead to that others have thrown, no call begins, as long as it is known where calls do.
+    const auto aside = std::find_if(piece.entries.begin(), piece.entries.end(), [&](std::uint64_t entry) {
+        return !leads_straight(entry, piece.beginnings) &&
+               (piece.beginnings.empty() || is_entered_normally(entry, piece));
+    });
     const bool has_one_way_in = piece.entries.size() == 1 && piece.beginnings.size() <= 1;
     if (has_one_way_in && (aside == piece.entries.end() || !has_copies)) {
         const std::uint64_t entry = piece.entries.front();
@@ -284,11 +305,13 @@ InlinedBeginnings InlinedPieces::find() {
     if (result.doubt.empty() && result.places.size() > 1 && (!instance_.marks_statements || share_code(result.places)))
         result.doubt = fmt::format("it is copied or spread out, and taken to begin at {} places, the second at {:#x}",
                                    result.places.size(), result.places[1].address);
-    if (result.doubt.empty() && has_repeated_calls(result.pieces))
-        result.doubt = "what it calls is called at several places, as in a loop that has been unrolled";
+    if (result.doubt.empty() && has_repeated_code(result.pieces))
+        result.doubt = "parts of it are there several times, as in a loop that has been unrolled";
+    const std::set<std::uint64_t> around = reached_around(result.pieces);
     for (std::size_t i = result.pieces.size(); i < pieces.size() && result.doubt.empty(); ++i)
         if (!(pieces[i].is_straight && is_known && instance_.marks_statements) &&
-            is_reached_around(pieces[i], result.pieces))
+            std::any_of(pieces[i].code.begin(), pieces[i].code.end(),
+                        [&](std::uint64_t address) { return around.contains(address); }))
             result.doubt = fmt::format("code of it at {:#x} is also run without its beginning", pieces[i].entries[0]);
     return result;
 }

@@ -14,10 +14,11 @@ namespace hostrange {
 
 // Code of an inlined call that hangs together.
 struct InlinedPiece {
-    std::set<std::uint64_t> code;           // addresses of its instructions
-    std::vector<std::uint64_t> entries;     // those that other code leads to, sorted
-    std::vector<std::uint64_t> beginnings;  // those where the first statement begins and no loop of the piece returns to
-    bool is_straight = true;                // neither calls nor jumps: it may have been moved here out of the call
+    std::set<std::uint64_t> code;        // addresses of its instructions
+    std::vector<std::uint64_t> entries;  // those that other code leads to, sorted
+    std::vector<std::uint64_t>
+        beginnings;           // those where the first statement begins and no loop of the piece returns to
+    bool is_straight = true;  // neither calls nor jumps: it may have been moved here out of the call
 };
 
 // A place where calls begin.
@@ -48,7 +49,10 @@ public:
 
     InlinedBeginnings find();
 
-    // The addresses that lead to this one, those of calls that throw excepted.
+    // Where an instruction leads to, exceptions excepted.
+    std::vector<std::uint64_t> successors(const FlowInstruction& instruction) const;
+
+    // Whether instructions lead there that are not among `inside`, exceptions excepted.
     bool is_entered_from_outside(std::uint64_t address, const std::set<std::uint64_t>& inside) const;
 
 private:
@@ -59,21 +63,21 @@ private:
     void describe(InlinedPiece& piece) const;
     bool is_on_loop(std::uint64_t address, const std::set<std::uint64_t>& code) const;
     bool leads_straight(std::uint64_t from, const std::vector<std::uint64_t>& to) const;
-    bool has_repeated_calls(const std::vector<InlinedPiece>& kept) const;
+    bool has_repeated_code(const std::vector<InlinedPiece>& kept) const;
     bool share_code(const std::vector<InlinedBeginning>& places) const;
     bool leads_back(const InlinedPiece& piece) const;
-    bool is_reached_around(const InlinedPiece& piece, const std::vector<InlinedPiece>& kept) const;
+    std::set<std::uint64_t> reached_around(const std::vector<InlinedPiece>& kept) const;
+    bool is_entered_normally(std::uint64_t address, const InlinedPiece& piece) const;
     void add_places(const InlinedPiece& piece, bool has_copies, InlinedBeginnings& result) const;
 
     const WholeFunction& function_;
     const ControlFlow& flow_;
     const InlinedInstance& instance_;
     const std::set<std::uint64_t>& all_beginnings_;
-    std::set<std::uint64_t> code_;
+    std::set<std::uint64_t> landings_;  // where exceptions land
+    std::set<std::uint64_t> code_;      // of the call
+    std::set<std::uint64_t> normal_;    // what runs without exceptions
     std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> predecessors_;
 };
-
-// Where an instruction leads to, exceptions excepted.
-std::vector<std::uint64_t> successors(const FlowInstruction& instruction);
 
 }  // namespace hostrange

@@ -36,7 +36,8 @@ std::uint64_t table_bytes(Dwarf_Die& unit) {
         if (name == nullptr || !std::string_view(name).ends_with("debug_line")) continue;
         const Elf_Data* data = elf_getdata(section, nullptr);  // libdw has unpacked it in place
         std::uint32_t length = 0;
-        if ((header.sh_flags & SHF_COMPRESSED) != 0 || data == nullptr || data->d_buf == nullptr || offset > data->d_size || data->d_size - offset < 4)
+        if ((header.sh_flags & SHF_COMPRESSED) != 0 || data == nullptr || data->d_buf == nullptr ||
+            offset > data->d_size || data->d_size - offset < 4)
             return UINT64_MAX;
         std::memcpy(&length, static_cast<const char*>(data->d_buf) + offset, sizeof length);
         return length;  // of 64-bit DWARF 0xffffffff, which is too long

@@ -21,10 +21,10 @@ struct InlinedSource {
 // Reads line tables of DWARF, as far as they say where a function's code begins.
 class LineTables {
 public:
-    // Fills in what line tables say of the instances of one function: where its first statement begins, and what code is
-    // repeated. The first statement is what has the lowest line and column, none above the declaration. `unit`: the DIE
-    // of the unit with the line table. Rows that begin no statement (is_stmt, DWARF 5, 6.2.2) count where statements
-    // are not marked.
+    // Fills in what line tables say of the instances of one function: where its first statement begins, and what code
+    // is repeated. The first statement is what has the lowest line and column, none above the declaration. `unit`: the
+    // DIE of the unit with the line table. Rows that begin no statement (is_stmt, DWARF 5, 6.2.2) count where
+    // statements are not marked.
     void find_beginnings(Dwarf_Die& unit, const InlinedSource& source, const std::vector<InlinedInstance*>& instances);
 
 private:

@@ -77,8 +77,8 @@ struct Unavailable {
     std::vector<std::string> candidates;  // names of functions that come near; of a range, if they are asked for
 };
 
-// How many calls of a function are inlined in this file, how many of them are placed, and of how many of those the count
-// is in doubt.
+// How many calls of a function are inlined in this file, how many of them are placed, and of how many of those the
+// count is in doubt.
 struct InlinedCount {
     std::uint32_t range = 0;
     std::string name;

@@ -24,7 +24,7 @@ struct ProcessLine {
 struct SessionSummary {
     std::map<ProcessKey, ProcessLine> processes;
     std::map<std::uint32_t, std::uint64_t> lost_by_range;  // scopes, by range number
-    std::set<std::uint32_t> doubtful_ranges;  // range numbers: calls may be missed or counted twice
+    std::set<std::uint32_t> doubtful_ranges;               // range numbers: calls may be missed or counted twice
     std::vector<std::string> warnings;  // one line each, shown after the table and kept in the sidecar
     nlohmann::ordered_json meta;        // the sidecar, but for what the report adds itself (totals, lost)
     double duration_s = 0;
@@ -53,8 +53,8 @@ std::string upstream_json(const UpstreamRow& row);
 // are merged; rows without a sample are left out, and what belongs to no case once there are cases. Durations that the
 // target has measured itself stand behind the rows of their case. kAll: the ten, then pid, process_start_ns, comm,
 // container, implementation, threads, min, max, p90, p99, stddev, raw_mean, raw_median, correction, lost, unwound,
-// exact_quantiles, exact_count, low_confidence; one row per process and implementation. Without a sample (unwound scopes only) the
-// durations are null.
+// exact_quantiles, exact_count, low_confidence; one row per process and implementation. Without a sample (unwound
+// scopes only) the durations are null.
 std::string json_lines(const Collector& collector, const SessionSummary& session, Fields fields);
 
 // Columns of the terminal on stdout; 0 if it is none.

@@ -156,10 +156,9 @@ TEST_F(Session, AllFieldsTellProcessesAndImplementationsApart) {
     const std::vector<std::string> lines = lines_of(json_lines(collector_, summary_, Fields::kAll));
     ASSERT_EQ(lines.size(), 8u);
     std::vector<std::string> keys = kUpstreamKeys;
-    for (const char* key :
-         {"pid", "process_start_ns", "comm", "container", "implementation", "threads", "min", "max", "p90", "p99",
-          "stddev", "raw_mean", "raw_median", "correction", "lost", "unwound", "exact_quantiles", "exact_count",
-          "low_confidence"}) {
+    for (const char* key : {"pid", "process_start_ns", "comm", "container", "implementation", "threads", "min", "max",
+                            "p90", "p99", "stddev", "raw_mean", "raw_median", "correction", "lost", "unwound",
+                            "exact_quantiles", "exact_count", "low_confidence"}) {
         keys.push_back(key);
     }
     for (const std::string& line : lines) EXPECT_EQ(keys_of(line), keys);
