@@ -325,6 +325,7 @@ private:
 
     // Depth first, without recursion. `path` holds the DIEs from the root to the one at hand.
     void walk(const Dwarf_Die& root) {
+        root_ = root;
         std::vector<Place> path = {{root, std::nullopt, 0, kNone}};
         bool descend = true;
         while (!path.empty()) {
@@ -442,7 +443,7 @@ private:
             int line = 0;
             const char* file = declaring_file(origin);
             if (file == nullptr || dwarf_decl_line(&origin, &line) != 0) continue;
-            const bool is_marked = marks_statements(unit_);
+            const bool is_marked = marks_statements();
             std::vector<InlinedInstance*> instances;
             for (const std::size_t number : numbers) instances.push_back(&result_.instances[number]);
             lines_.find_beginnings(unit_, {file, line, is_marked}, instances);
@@ -458,19 +459,27 @@ private:
         first_of_unit_ = result_.instances.size();
     }
 
-    // dwarf_decl_file() knows no file 0, which in DWARF 5 is the unit's own.
+    // dwarf_decl_file() knows no file 0, which in DWARF 5 is the unit's own, and asserts that split units have a table.
     const char* declaring_file(Dwarf_Die& function) {
         Dwarf_Attribute attribute;
         Dwarf_Word number = 0;
         if (dwarf_attr_integrate(&function, DW_AT_decl_file, &attribute) == nullptr ||
             dwarf_formudata(&attribute, &number) != 0)
             return nullptr;
-        return number != 0 ? dwarf_decl_file(&function) : strings_.text(&unit_, DW_AT_name);
+        if (number == 0) return strings_.text(&root_, DW_AT_name);
+        Dwarf_Die own;
+        for (Dwarf_Die* unit : {dwarf_diecu(&function, &own, nullptr, nullptr), &unit_}) {
+            Dwarf_Files* files = nullptr;
+            std::size_t count = 0;
+            if (unit != nullptr && dwarf_getsrcfiles(unit, &files, &count) == 0 && number < count)
+                return dwarf_filesrc(files, number, nullptr, nullptr);
+        }
+        return nullptr;
     }
 
     // gcc marks the one instruction at which each statement begins (-gstatement-frontiers, its default).
-    bool marks_statements(Dwarf_Die& unit) {
-        const char* producer = strings_.text(&unit, DW_AT_producer);
+    bool marks_statements() {
+        const char* producer = strings_.text(&root_, DW_AT_producer);
         return producer != nullptr && std::string_view(producer).starts_with("GNU ");
     }
 
@@ -498,7 +507,8 @@ private:
     InlinedInstances& result_;
     Strings strings_;
     LineTables lines_;
-    Dwarf_Die unit_;  // the one at hand; of a split one, what the file itself has of it
+    Dwarf_Die unit_;  // the one at hand; of a split one, what the file itself has of it: its line table
+    Dwarf_Die root_;  // the same; of a split one, what the other file has
     NameComposer composer_{strings_};
     std::unordered_map<const void*, Origin> origins_;  // by the place of the DIE in memory
     std::vector<std::size_t> around_;                  // for each instance, the one around it

@@ -43,7 +43,7 @@ public:
         }
         for (const InlinedPiece& piece : found.pieces) inside_.insert(piece.code.begin(), piece.code.end());
         refuse_tables();
-        find_exits();
+        find_exits(found.pieces);
         return std::move(code_);
     }
 
@@ -65,22 +65,41 @@ private:
         return first != inside_.end() && *first < pad.end;
     }
 
-    void find_exits() {
-        std::set<std::uint64_t> after;
+    // What the call runs as long as it does not throw. Compilers may put code where exceptions land into it.
+    std::set<std::uint64_t> reached_without_exception(const std::vector<InlinedPiece>& pieces) const {
+        std::set<std::uint64_t> reached;
+        std::vector<std::uint64_t> pending;
+        const auto visit = [&](std::uint64_t address) {
+            if (inside_.contains(address) && reached.insert(address).second) pending.push_back(address);
+        };
+        for (const InlinedPiece& piece : pieces)
+            for (const std::uint64_t entry : piece.entries) visit(entry);
+        while (!pending.empty()) {
+            const FlowInstruction& instruction = *flow_.at(pending.back());
+            pending.pop_back();
+            for (const std::uint64_t successor : pieces_.successors(instruction)) visit(successor);
+        }
+        return reached;
+    }
+
+    void find_exits(const std::vector<InlinedPiece>& pieces) {
+        const std::set<std::uint64_t> reached = reached_without_exception(pieces);
+        std::set<std::uint64_t> after, landings;
         for (const std::uint64_t address : inside_) {
-            const FlowInstruction& instruction = *flow_.at(address);
-            for (const std::uint64_t successor : pieces_.successors(instruction))
-                if (!inside_.contains(successor) && flow_.at(successor) != nullptr) after.insert(successor);
+            for (const std::uint64_t successor : pieces_.successors(*flow_.at(address)))
+                if (!inside_.contains(successor) && flow_.at(successor) != nullptr)
+                    (reached.contains(address) ? after : landings).insert(successor);
             for (const ExitInstruction& exit : function_.code.exits)
                 if (exit.instruction.address == address) add_end(exit);
         }
+        // Code of its own that cleans up may also jump to where exceptions land, but nothing gets there without one.
+        for (const LandingPad& pad : function_.landing_pads)
+            if (!inside_.contains(pad.address) && (after.erase(pad.address) > 0 || leads_to(pad)))
+                landings.insert(pad.address);
         for (const std::uint64_t address : after)
             add_exit(InlinedExit::Kind::kAfter, address, pieces_.is_entered_from_outside(address, inside_));
-        std::set<std::uint64_t> landings;
-        for (const LandingPad& pad : function_.landing_pads)
-            if (leads_to(pad) && !inside_.contains(pad.address) && !after.contains(pad.address))
-                landings.insert(pad.address);
-        for (const std::uint64_t address : landings) add_exit(InlinedExit::Kind::kLanding, address);
+        for (const std::uint64_t address : landings)
+            if (!after.contains(address)) add_exit(InlinedExit::Kind::kLanding, address);
     }
 
     void add_end(const ExitInstruction& exit) {

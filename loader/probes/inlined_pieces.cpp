@@ -194,7 +194,7 @@ bool InlinedPieces::has_repeated_code(const std::vector<InlinedPiece>& kept) con
         std::size_t calls = 0, copies = 0;
         for (const InlinedPiece& piece : kept) {
             calls += std::count_if(piece.code.begin(), piece.code.end(), [&](std::uint64_t address) {
-                return flow_.at(address)->kind == Kind::kCall && lies_in(ranges, address);
+                return flow_.at(address)->kind == Kind::kCall && normal_.contains(address) && lies_in(ranges, address);
             });
             if (!is_on_loop(piece.entries.front(), {})) continue;
             copies += std::count_if(ranges.begin(), ranges.end(), [&](const AddressRange& range) {

@@ -66,6 +66,10 @@ int main() {
     repeat(59, [](int i) { add(static_local(i)); });
     repeat(61, [](int i) { add(cloned(i, 3)); });
     repeat(16, [](int i) { add(calls_inlined(i)); });
+    repeat(8, [](int i) { add(unrolled(i)); });
+    repeat(20, [](int i) { add(either(i)); });
+    repeat(15, [](int i) { add(retried(i)); });
+    repeat(6, [](int i) { add(several_small(i)); });
     repeat(67, [](int i) { add(parameter_on_stack(i, 2, 3, 4, 5, 6, i, 8)); });
     repeat(71, [](int i) { add(templated(i)); });
     repeat(10, [](int i) { add(static_cast<int>(templated(static_cast<long>(i)))); });
@@ -100,6 +104,10 @@ int main() {
     expect("cloned", 61);
     expect("calls_inlined", 16);
     expect("inlined", 16 + 8);
+    expect("counts_down", 7 * 8 / 2);
+    expect("is_wanted", 20 + 14);
+    expect("may_throw", 15 + 3, 3);
+    expect("small", 6 * 3 + 5 * 6 / 2);
     expect("parameter_on_stack", 67);
     expect("templated", 71 + 10);
     std::printf("checksum %u\n", checksum);

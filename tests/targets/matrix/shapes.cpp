@@ -5,6 +5,7 @@
 
 #include <cstdarg>
 #include <cstdlib>
+#include <stdexcept>
 
 #define KEPT [[gnu::noinline]]
 
@@ -23,6 +24,38 @@ void use(void* memory) {
     if (x & 1) sink = x;
     asm volatile("nop" ::: "memory");
     return x + 2;
+}
+
+// Inlined code that optimisers like to copy: into loops that they unroll, into both sides of a condition, into
+// handlers.
+[[gnu::always_inline]] inline int counts_down(int x) {
+    sink = sink + 1;
+    while (x > 0) {
+        sink = x;
+        x -= 2;
+        if (sink == 7007) return 3;
+    }
+    return x;
+}
+
+[[gnu::always_inline]] inline bool is_wanted(int x) {
+    sink = x;
+    if (x > 10) {
+        sink = 0;
+        return x % 3 == 0;
+    }
+    return x % 5 == 0;
+}
+
+[[gnu::always_inline]] inline int may_throw(int x) {
+    sink = x;
+    if (x % 5 == 4) throw std::runtime_error("may_throw");
+    return sink + x;
+}
+
+[[gnu::always_inline]] inline int small(int x) {
+    sink = x;
+    return x * 3;
 }
 
 // Not a range: those that jump here end when it returns.
@@ -224,6 +257,31 @@ KEPT int calls_inlined(int x) {
     int sum = inlined(x);
     sink = sum;
     if (x % 2 == 0) sum += inlined(x + 1);
+    return sum;
+}
+
+KEPT int unrolled(int count) {
+    int sum = 0;
+    for (int i = 0; i < count; ++i) sum += counts_down(i);
+    return sum;
+}
+
+KEPT int either(int x) {
+    return is_wanted(x) || is_wanted(x + 1) ? 1 : 2;
+}
+
+KEPT int retried(int x) {
+    try {
+        return may_throw(x);
+    } catch (const std::runtime_error&) {
+        return may_throw(x + 1);
+    }
+}
+
+KEPT int several_small(int count) {
+    int sum = 0;
+    for (int i = 0; i < 3; ++i) sum += small(count + i);
+    for (int i = 0; i < count; ++i) sum ^= small(i);
     return sum;
 }
 

@@ -31,6 +31,10 @@ int recursive(int x);
 int static_local(int x);
 int cloned(int x, int mode);
 int calls_inlined(int x);
+int unrolled(int count);
+int either(int x);
+int retried(int x);
+int several_small(int count);
 int parameter_on_stack(int a, int b, int c, int d, int e, int f, int g, int h);
 
 struct Base {
