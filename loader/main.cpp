@@ -20,20 +20,36 @@ const std::map<std::string, ReturnProbes> kReturnProbes = {
 const std::map<std::string, AttachMode> kAttachModes = {
     {"auto", AttachMode::kAuto}, {"uprobe_multi", AttachMode::kUprobeMulti}, {"perf_event", AttachMode::kPerfEvent}};
 
+// An option with one of a few values.
+template <typename Value>
+CLI::Option* add_choice(CLI::App& app, const std::string& name, Value& value,
+                        const std::map<std::string, Value>& choices, const std::string& description) {
+    return app.add_option_function<std::string>(
+        name,
+        [&value, &choices, name](const std::string& text) {
+            const auto found = choices.find(CLI::detail::to_lower(text));
+            std::string names;
+            for (const auto& [choice, unused] : choices) names += (names.empty() ? "" : ", ") + choice;
+            if (found == choices.end()) throw CLI::ValidationError(name, "\"" + text + "\" is none of " + names);
+            value = found->second;
+        },
+        description);
+}
+
 // What both a profile and a listing of probes need.
 void add_plan_options(CLI::App& app, ProfileOptions& options) {
     app.add_option("-m,--probe-map", options.probe_map, "Which functions are which ranges (docs/probe-map.md)")
         ->type_name("FILE");
-    app.add_option("--return-probes", options.return_probes,
-                   "How ends are seen: auto, ret, uretprobe. uretprobe is cheaper, but aborts a target that throws an "
-                   "exception through a probed function")
-        ->transform(CLI::CheckedTransformer(kReturnProbes, CLI::ignore_case))
+    add_choice(app, "--return-probes", options.return_probes, kReturnProbes,
+               "How ends are seen: auto, ret, uretprobe. uretprobe is cheaper, but aborts a target that throws an "
+               "exception through a probed function")
         ->type_name("HOW");
     app.add_option("--max-sites", options.max_sites, "Most probes over all files (8192)")
-        ->check(CLI::Range(1, 1 << 22))
+        ->check(CLI::Range(1, 1 << 22).description(""))
         ->type_name("COUNT");
     app.add_option("--debug-dir", options.debug_directories,
                    "Look for separate debug files here too, before /usr/lib/debug; repeatable")
+        ->check(CLI::ExistingDirectory.description(""))
         ->type_name("DIR");
 }
 
@@ -51,12 +67,10 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
     app.add_option("-o,--output", options.output,
                    "Write JSON lines to FILE and the sidecar to FILE.meta.json; - for JSON lines on stdout")
         ->type_name("FILE");
-    app.add_option("--fields", options.fields, "Fields of the JSON lines: upstream (ten), all")
-        ->transform(CLI::CheckedTransformer(kFields, CLI::ignore_case))
+    add_choice(app, "--fields", options.fields, kFields, "Fields of the JSON lines: upstream (ten), all")
         ->type_name("SET");
     add_plan_options(app, options);
-    app.add_option("--attach", options.attach, "How probes are attached: auto, uprobe_multi, perf_event")
-        ->transform(CLI::CheckedTransformer(kAttachModes, CLI::ignore_case))
+    add_choice(app, "--attach", options.attach, kAttachModes, "How probes are attached: auto, uprobe_multi, perf_event")
         ->type_name("HOW");
     app.add_option_function<std::string>(
            "--ring-size",
@@ -90,7 +104,7 @@ int run_program(int argc, char** argv) {
         "  sudo hostrange-bpf run -o report.jsonl -- python3 script.py\n"
         "  sudo hostrange-bpf --all --duration 1m\n");
     app.add_option("-p,--pid", options.processes, "Profile this process; repeatable")
-        ->check(CLI::Range(1, 1 << 22))
+        ->check(CLI::Range(1, 1 << 22).description(""))
         ->type_name("PID");
     app.add_flag("-a,--all", options.all_processes,
                  "Profile every process that maps a file of the probe map, now or later");
@@ -103,11 +117,12 @@ int run_program(int argc, char** argv) {
     ProbesOptions asked;
     CLI::App* probes = app.add_subcommand("probes", "List the probes that a profile would place; place none");
     probes->add_option("-p,--pid", asked.processes, "In the files that this process maps; repeatable")
-        ->check(CLI::Range(1, 1 << 22))
+        ->check(CLI::Range(1, 1 << 22).description(""))
         ->type_name("PID");
     probes->add_option("-f,--file", asked.files, "In these files; needs no privileges")->type_name("ELF");
     probes->add_option("-r,--range", asked.ranges, "Only of this range; repeatable")->type_name("RANGE");
     probes->add_flag("--json", asked.json, "As JSON");
+    probes->footer("Example: hostrange-bpf probes --file libops.so --probe-map my_map.toml");
     add_plan_options(*probes, options);
 
     // What stands after -- is the command's, options included.
@@ -119,7 +134,9 @@ int run_program(int argc, char** argv) {
     } catch (const CLI::ExtrasError&) {
         std::string words;
         for (const std::string& word : app.remaining(true)) words += " " + word;
-        throw Failure(ExitCode::kUsage, "not understood:" + words, "--help lists the options");
+        throw Failure(ExitCode::kUsage, "not understood:" + words,
+                      run->parsed() ? "put -- before the command: hostrange-bpf run [OPTIONS] -- COMMAND [ARGUMENTS]"
+                                    : "--help lists the options");
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error);
         throw Failure(ExitCode::kUsage, error.what(), "--help lists the options");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <set>
@@ -69,6 +70,11 @@ void add_file(Listing& listing, const MappedFile& file, const PlanSettings& sett
 }
 
 void add_process(Listing& listing, pid_t process, const PlanSettings& settings) {
+    const std::optional<ProcessDescription> description = describe_process(process);
+    if (description && description->kernel_thread_or_zombie)
+        throw Failure(ExitCode::kNoProcess,
+                      fmt::format("process {} has no program: it is a kernel thread or has ended", process),
+                      "name a running program");
     const std::optional<std::vector<MappedFile>> files = read_process_maps(process);
     if (!files) {
         const int error = errno;
@@ -108,9 +114,11 @@ std::vector<const Site*> sites_in_order(const Listing& listing, const FilePlan& 
 void print_file(const Listing& listing, const FilePlan& plan) {
     fmt::print("# {}{}{}\n", plan.path, plan.build_id.empty() ? "" : "  build-id " + plan.build_id,
                plan.problem.empty() ? "" : "  " + plan.problem);
-    if (plan.stripped) fmt::print("# it is stripped: only functions that it exports are known\n");
+    if (plan.problem.empty() && plan.stripped)
+        fmt::print("# it is stripped: only functions that it exports are known\n");
     if (!plan.debug_file.empty()) fmt::print("# symbols and debug information from {}\n", plan.debug_file);
-    if (!plan.debug_info) fmt::print("# it has no debug information: inlined functions are not seen\n");
+    if (plan.problem.empty() && !plan.debug_info)
+        fmt::print("# it has no debug information: inlined functions are not seen\n");
     for (const std::string& warning : plan.warnings) fmt::print("# {}\n", warning);
 
     std::vector<std::vector<std::string>> rows = {
@@ -245,6 +253,7 @@ void print_json(const Listing& listing) {
 }  // namespace
 
 int list_probes(const ProfileOptions& options, const ProbesOptions& asked) {
+    std::signal(SIGPIPE, SIG_DFL);  // a listing whose reader has gone ends without a word, as in `| head`
     const ProbeMap map = load_probe_map(options.probe_map.empty() ? default_probe_map() : options.probe_map);
     PlanSettings settings = plan_settings(options);
     settings.want_candidates = true;

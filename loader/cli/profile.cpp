@@ -18,6 +18,11 @@
 namespace hostrange {
 namespace {
 
+// "1 site", "2 sites"
+std::string counted(std::uint64_t count, const char* noun) {
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string name_of(pid_t process) {
     const std::optional<ProcessDescription> description = describe_process(process);
     return fmt::format("process {}{}", process, description ? fmt::format(" ({})", description->comm) : "");
@@ -60,11 +65,11 @@ void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
 }
 
 void say_ready(const LiveProfile& profile, const std::string& whom, const ProfileOptions& options) {
-    fmt::print(stderr,
-               "hostrange-bpf: profiling {}{}: {} functions of {} ranges, {} sites in {} files ({}); Ctrl-C ends it\n",
-               whom, options.duration_s ? fmt::format(" for {:g} s", *options.duration_s) : "",
-               profile.attached_functions(), profile.attached_ranges(), profile.attached_sites(),
-               profile.attached_files(), attach_mode_name(const_cast<LiveProfile&>(profile).session().mode()));
+    fmt::print(stderr, "hostrange-bpf: profiling {}{}: {} of {}, {} in {} ({}); Ctrl-C ends it\n", whom,
+               options.duration_s ? fmt::format(" for {:g} s", *options.duration_s) : "",
+               counted(profile.attached_functions(), "function"), counted(profile.attached_ranges(), "range"),
+               counted(profile.attached_sites(), "site"), counted(profile.attached_files(), "file"),
+               attach_mode_name(const_cast<LiveProfile&>(profile).session().mode()));
 }
 
 }  // namespace

@@ -119,7 +119,12 @@ int profile_command(const ProfileOptions& options) {
         // Ctrl-C reaches the command too, through the terminal; give it the time to end by itself. SIGTERM was meant
         // for this process alone: pass it on.
         if (signal == SIGTERM) kill(process, SIGTERM);
-        if (++signals > 1) loop.stop();
+        if (++signals > 1) {
+            loop.stop();
+        } else {
+            fmt::print(stderr, "hostrange-bpf: waiting for `{}` to end; Ctrl-C again reports without that\n",
+                       options.command[0]);
+        }
     };
     loop.on_gone = [&](pid_t gone) {
         profile.forget_process(gone);

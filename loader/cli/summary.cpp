@@ -10,6 +10,7 @@
 
 #include "loader/cli/invoking_user.h"
 #include "loader/cli/live_profile.h"
+#include "loader/cli/nothing_found.h"
 #include "loader/cli/plan_names.h"
 #include "loader/probes/symbol_matching.h"
 
@@ -277,6 +278,10 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     }
     if (attached_files() > 0) {
         for (std::string& line : what_is_missing(missing, plans())) warn(std::move(line));
+    } else {
+        summary.nothing_probed = attached_markers() == 0;
+        warn(fmt::format("{} (probe map: {})", nothing_found(map_, "what ran", plans(), other_files()).what(),
+                         map_.path));
     }
     warn("times are raw: they include what the probes themselves cost");
 

@@ -498,6 +498,20 @@ std::optional<std::uint64_t> ElfFile::frame_table_address() const {
     return contents_->frame_table;
 }
 
+std::optional<std::pair<std::uint64_t, std::uint64_t>> ElfFile::frame_section() const {
+    GElf_Shdr header;
+    if (contents_->section_named(".eh_frame", header) == nullptr) return std::nullopt;
+    return std::pair(header.sh_addr, header.sh_size);
+}
+
+bool ElfFile::is_cut_off() const {
+    GElf_Ehdr header;
+    if (gelf_getehdr(contents_->elf.get(), &header) == nullptr) return false;
+    const std::uint64_t size = std::uint64_t{header.e_shnum} * header.e_shentsize;
+    return header.e_shoff != 0 &&
+           (header.e_shoff > contents_->file_size || size > contents_->file_size - header.e_shoff);
+}
+
 std::optional<std::uint64_t> ElfFile::address_of_offset(std::uint64_t file_offset) const {
     for (const Segment& segment : contents_->segments)
         if (file_offset >= segment.offset && file_offset - segment.offset < segment.size)

@@ -57,6 +57,13 @@ public:
     // Address of the table of call frames (PT_GNU_EH_FRAME, .eh_frame_hdr); nullopt if there is none.
     std::optional<std::uint64_t> frame_table_address() const;
 
+    // Address and size of the section of call frames (.eh_frame); nullopt if no section is called so. Programs that are
+    // linked statically have it without the table.
+    std::optional<std::pair<std::uint64_t, std::uint64_t>> frame_section() const;
+
+    // The section headers, where symbols and debug information are found, lie behind the end of the file.
+    bool is_cut_off() const;
+
     // File offset of an address inside an executable PT_LOAD.
     std::optional<std::uint64_t> file_offset(std::uint64_t address) const;
 

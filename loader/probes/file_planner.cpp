@@ -533,7 +533,7 @@ private:
 
 void plan_ranges(const ProbeMap& map, const std::string& base_name, const PlanSettings& settings, const ElfFile& file,
                  FilePlan& plan) {
-    plan.stripped = !file.has_symbol_table();
+    plan.stripped = !file.has_symbol_table() && !file.is_cut_off();
     FilePlanner(map, base_name, settings, file, plan).run();
 }
 

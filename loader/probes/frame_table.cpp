@@ -12,7 +12,8 @@ namespace hostrange {
 namespace {
 
 constexpr std::uint64_t kMaxTableBytes = 256u << 20;
-constexpr std::uint64_t kMaxEntryBytes = 64u << 10;  // of one CIE or FDE
+constexpr std::uint64_t kMaxSectionBytes = 16u << 20;  // of .eh_frame without a table
+constexpr std::uint64_t kMaxEntryBytes = 64u << 10;    // of one CIE or FDE
 constexpr std::uint64_t kMaxHandlerBytes = 1u << 20;
 constexpr std::size_t kMaxRememberedStates = 64;
 constexpr unsigned kFramePointer = 6, kStackPointer = 7;  // DWARF numbers of rbp and rsp
@@ -341,30 +342,50 @@ private:
 }  // namespace
 
 FrameTable::FrameTable(const ElfFile& file) : file_(file) {
-    const std::optional<std::uint64_t> header = file.frame_table_address();
-    if (!header) return;
+    if (const std::optional<std::uint64_t> header = file.frame_table_address())
+        read_table(*header);
+    else if (const auto section = file.frame_section())
+        read_section(section->first, section->second);
+    const auto by_begin = [](const Entry& a, const Entry& b) { return a.begin < b.begin; };
+    if (!std::is_sorted(entries_.begin(), entries_.end(), by_begin))
+        std::sort(entries_.begin(), entries_.end(), by_begin);
+}
+
+void FrameTable::read_table(std::uint64_t header) {
     constexpr std::uint64_t kMaxHeaderBytes = 32;
-    Bytes start(file.bytes(*header, kMaxHeaderBytes), *header);
+    Bytes start(file_.bytes(header, kMaxHeaderBytes), header);
     const auto version = start.number<std::uint8_t>();
     const auto frames_encoding = start.number<std::uint8_t>();
     const auto count_encoding = start.number<std::uint8_t>();
     const auto table_encoding = start.number<std::uint8_t>();
-    start.pointer(frames_encoding, *header);
-    const std::uint64_t count = start.pointer(count_encoding, *header);
+    start.pointer(frames_encoding, header);
+    const std::uint64_t count = start.pointer(count_encoding, header);
     // All linkers write this one encoding; the unwinder itself searches no other.
     if (start.failed() || version != 1 || table_encoding != (DW_EH_PE_datarel | DW_EH_PE_sdata4)) return;
     if (count > kMaxTableBytes / 8) return;
-    Bytes table(file.bytes(start.address(), count * 8), start.address());
+    Bytes table(file_.bytes(start.address(), count * 8), start.address());
     entries_.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) {
-        const std::uint64_t begin = *header + static_cast<std::uint64_t>(std::int64_t{table.number<std::int32_t>()});
-        const std::uint64_t place = *header + static_cast<std::uint64_t>(std::int64_t{table.number<std::int32_t>()});
+        const std::uint64_t begin = header + static_cast<std::uint64_t>(std::int64_t{table.number<std::int32_t>()});
+        const std::uint64_t place = header + static_cast<std::uint64_t>(std::int64_t{table.number<std::int32_t>()});
         if (table.failed()) break;
         entries_.push_back({begin, place});
     }
-    const auto by_begin = [](const Entry& a, const Entry& b) { return a.begin < b.begin; };
-    if (!std::is_sorted(entries_.begin(), entries_.end(), by_begin)) {
-        std::sort(entries_.begin(), entries_.end(), by_begin);
+}
+
+// One entry after the other. One of length 0 ends what an object file had, and others follow.
+void FrameTable::read_section(std::uint64_t begin, std::uint64_t size) {
+    if (size > kMaxSectionBytes || begin + size < begin) return;
+    std::uint64_t left = size;
+    while (left >= sizeof(std::uint32_t)) {
+        const std::uint64_t address = begin + (size - left);
+        const auto length = Bytes(file_.bytes(address, sizeof(std::uint32_t)), address).number<std::uint32_t>();
+        const std::uint64_t whole = sizeof(std::uint32_t) + std::uint64_t{length};
+        if (whole > left) return;
+        left -= whole;
+        if (length == 0) continue;
+        if (const std::optional<Description> description = read_description(file_, address))
+            entries_.push_back({description->frame.begin, address});
     }
 }
 

@@ -28,10 +28,11 @@ struct FrameAddress {
     std::int32_t offset;
 };
 
-// Reads .eh_frame through its sorted table (.eh_frame_hdr), which each linker makes and no stripping removes. It tells
-// where functions end whatever the symbols say, where exceptions land, and how far the stack has been moved at any
-// instruction. libdw gives only the last of these. Formats: LSB 5.0, 10.6 (Exception Frames) and the Itanium C++ ABI's
-// exception handling tables. Hostile input: whatever cannot be read is not there.
+// Reads .eh_frame through its sorted table (.eh_frame_hdr), which each linker makes and no stripping removes; programs
+// that are linked statically have only the section. It tells where functions end whatever the symbols say, where
+// exceptions land, and how far the stack has been moved at any instruction. libdw gives only the last of these.
+// Formats: LSB 5.0, 10.6 (Exception Frames) and the Itanium C++ ABI's exception handling tables. Hostile input:
+// whatever cannot be read is not there.
 class FrameTable {
 public:
     explicit FrameTable(const ElfFile& file);
@@ -51,6 +52,9 @@ private:
     struct Entry {
         std::uint64_t begin, description;
     };
+    void read_table(std::uint64_t header);
+    void read_section(std::uint64_t begin, std::uint64_t size);
+
     const ElfFile& file_;
     std::vector<Entry> entries_;  // by begin
 };

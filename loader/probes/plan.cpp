@@ -78,6 +78,9 @@ FilePlan plan_file(const ProbeMap& map, const MappedFile& file, const PlanSettin
         if (!has_symbols) plan.warnings.push_back(debug_file + ": it has no symbol table that can be read");
         if (!debug_file.empty()) plan.debug_file = debug_file;
     }
+    if (elf->is_cut_off())
+        plan.warnings.push_back(
+            "it has been cut off: its section headers lie behind its end, and with them its symbols");
     plan.debug_info_path = has_own_debug_info || plan.debug_file.empty() ? file.open_path : plan.debug_file;
     plan_ranges(map, file.base_name, settings, *elf, plan);
     return plan;

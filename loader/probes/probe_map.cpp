@@ -444,7 +444,14 @@ ProbeMap load_probe_map(const std::string& path) {
                       fmt::format("{}: the probe map cannot be read: {}", path, std::strerror(error)),
                       "name a readable file with --probe-map, or leave the option out for the default map");
     }
-    return parse_probe_map(std::string(std::istreambuf_iterator<char>(file), {}), path);
+    constexpr std::size_t kMaxBytes = 16u << 20;
+    std::string text(kMaxBytes + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMaxBytes)
+        throw Failure(ExitCode::kProbeMap, fmt::format("{}: it is larger than {} MiB", path, kMaxBytes >> 20),
+                      "a probe map is a small text file; " + kManual);
+    return parse_probe_map(text, path);
 }
 
 std::string label_value(const ProbeMap& map, const std::string& label, const std::string& text) {

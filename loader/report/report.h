@@ -28,6 +28,7 @@ struct SessionSummary {
     std::vector<std::string> warnings;  // one line each, shown after the table and kept in the sidecar
     nlohmann::ordered_json meta;        // the sidecar, but for what the report adds itself (totals, lost)
     double duration_s = 0;
+    bool nothing_probed = false;
 };
 
 enum class Fields { kUpstream, kAll };

@@ -360,7 +360,8 @@ std::string table(const Collector& collector, const SessionSummary& session, uns
     const std::vector<Block> blocks = blocks_of(rows, collector.ranges(), utf8);
     if (blocks.empty()) {
         const std::string text = fmt::format(
-            "No scope ended during the {:.1f} s: no probed function returned in that time.", session.duration_s);
+            "{} during the {:.1f} s{}", session.nothing_probed ? "Nothing was probed" : "No scope ended",
+            session.duration_s, session.nothing_probed ? "." : ": no probed function returned in that time.");
         const std::string counts = collector.totals().trees == 0 && session.lost_by_range.empty()
                                        ? ""
                                        : totals_text(collector, session, width, utf8);
@@ -370,7 +371,11 @@ std::string table(const Collector& collector, const SessionSummary& session, uns
     Layout cells;
     for (const Block& block : blocks) {
         host_ns += block.host_ns;
-        for (const auto& [phase, section] : block.sections) widen(cells, section);
+        for (const auto& [phase, section] : block.sections) {
+            widen(cells, section);
+            cells.widths[kName] =
+                std::max(cells.widths[kName], columns_of(std::string(collector.marks().phase_name(phase))));
+        }
     }
     // Columns stand below each other through the whole report if there is room, else within each section.
     const Layout common = fitted(cells, width);

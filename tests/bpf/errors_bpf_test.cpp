@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/bpf/harness.h"
+#include "tests/matrix.h"
 
 namespace hostrange::test {
 namespace {
@@ -80,6 +81,20 @@ TEST(Errors, NothingMapped) {
     EXPECT_NE(outcome.message.find("hard_case_calls"), std::string::npos) << outcome.message;
     target.release();
     EXPECT_EQ(target.finish(), 0);
+}
+
+TEST(Errors, ACommandThatMapsNothingIsSaidToBeUnprobed) {
+    REQUIRE_BPF();
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"/bin/true"}, {matrix_program("gcc_O2_nodebug")}}) {
+        std::vector<std::string> arguments = {profiler_path(), "run", "--"};
+        arguments.insert(arguments.end(), command.begin(), command.end());
+        Child profiler(arguments);
+        EXPECT_EQ(profiler.finish(), 0);
+        EXPECT_NE(profiler.output().find("Nothing was probed"), std::string::npos) << profiler.output();
+        EXPECT_NE(profiler.output().find("maps no file of the probe map"), std::string::npos) << profiler.output();
+    }
+    EXPECT_NE(run_profiler({"run", "true"}).message.find("put -- before the command"), std::string::npos);
 }
 
 TEST(Errors, Stripped) {

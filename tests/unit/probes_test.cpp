@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `hostrange-bpf probes` as users run it.
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -194,6 +195,29 @@ TEST(Probes, RefusesWhatItCannotDo) {
     expect(list({"--probe-map", matrix_map(), "--file", file, "--max-sites", "5"}), 71, "more than --max-sites=5");
     expect(list({"--probe-map", matrix_map(), "--pid", "4194304"}), 66, "no such process");
     expect(list({"--fil", file}), 64, "not understood: --fil");
+    expect(list({"--probe-map", "/dev/zero", "--file", file}), 78, "larger than 16 MiB");
+    expect(list({"--probe-map", matrix_map(), "--file", file, "--debug-dir", "/no/such/folder"}), 64,
+           "/no/such/folder");
+    expect(list({"--probe-map", matrix_map(), "--file", file, "--return-probes", "ert"}), 64,
+           "\"ert\" is none of auto, ret, uretprobe");
+    expect(list({"--probe-map", matrix_map(), "--pid", "2"}), 66, "kernel thread");
+}
+
+TEST(Probes, SaysThatAFileHasBeenCutOff) {
+    const std::string cut = strip("cut").folder + "/matrix_cut";
+    run("head -c 8000 " + matrix_program("gcc_O2") + " > " + cut);
+    const Listed listed = list({"--probe-map", matrix_map(), "--file", cut});
+    EXPECT_NE(listed.output.find("# it has been cut off"), std::string::npos) << listed.output << listed.error;
+    EXPECT_EQ(listed.output.find("stripped"), std::string::npos) << listed.output;
+}
+
+TEST(Probes, EndsQuietlyWhenNobodyReads) {
+    Child shell({"/bin/bash", "-c",
+                 profiler_path() + " probes --json --probe-map " + matrix_map() + " --file " +
+                     matrix_program("gcc_O2") + " | (exec true); echo ${PIPESTATUS[0]}"});
+    EXPECT_EQ(shell.finish(), 0);
+    EXPECT_EQ(shell.output(), std::to_string(128 + SIGPIPE) + "\n");
+    EXPECT_EQ(shell.error(), "");
 }
 
 }  // namespace
