@@ -113,7 +113,12 @@ int profile_processes(const ProfileOptions& options) {
         }
         const auto& asked = options.processes;
         const bool nothing_attached = profile.attached_files() == 0 && profile.attached_markers() == 0;
-        if (nothing_attached && std::all_of(asked.begin(), asked.end(), has_ended)) {
+        // A process that is ending loses its memory before it shows as ended: its files have places for probes, and
+        // none could be put there.
+        const std::vector<const FilePlan*> plans = profile.plans();
+        const bool lost_memory =
+            std::any_of(plans.begin(), plans.end(), [](const FilePlan* plan) { return plan->has_range_sites(); });
+        if (nothing_attached && (lost_memory || std::all_of(asked.begin(), asked.end(), has_ended))) {
             throw no_such_process(asked.front());
         }
         if (nothing_attached && !profile.unopened_files().empty()) {
