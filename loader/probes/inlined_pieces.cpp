@@ -23,6 +23,7 @@ bool contains(const std::vector<std::uint64_t>& sorted, std::uint64_t value) {
 InlinedPieces::InlinedPieces(const WholeFunction& function, const InlinedInstance& instance,
                              const std::set<std::uint64_t>& all_beginnings)
     : function_(function), flow_(function.flow), instance_(instance), all_beginnings_(all_beginnings) {
+    if (!flow_.problem().empty()) return;  // it has not even an entry
     for (const LandingPad& pad : function_.landing_pads) landings_.insert(pad.address);
     for (const FlowInstruction& instruction : flow_.instructions())
         for (const std::uint64_t successor : successors(instruction))
@@ -206,18 +207,6 @@ bool InlinedPieces::has_repeated_code(const std::vector<InlinedPiece>& kept) con
     return false;
 }
 
-// Whether code that belongs to one copy of the call is also that of another: its end is the other's beginning for some,
-// and others come there without it.
-bool InlinedPieces::share_code(const std::vector<InlinedBeginning>& places) const {
-    for (const InlinedBeginning& one : places) {
-        const auto before = predecessors_.find(one.address);
-        if (before == predecessors_.end() || before->second.size() < 2) continue;
-        for (const InlinedBeginning& other : places)
-            if (other.address != one.address && leads_straight(other.address, {one.address})) return true;
-    }
-    return false;
-}
-
 // What the function runs without exceptions and without passing one of these pieces.
 std::set<std::uint64_t> InlinedPieces::reached_around(const std::vector<InlinedPiece>& kept) const {
     std::set<std::uint64_t> seen;
@@ -302,7 +291,9 @@ InlinedBeginnings InlinedPieces::find() {
         result.doubt = fmt::format("its code is in {} pieces, and where its first statement begins is not known",
                                    result.pieces.size());
     for (const InlinedPiece& piece : result.pieces) add_places(piece, result.pieces.size() > 1, result);
-    if (result.doubt.empty() && result.places.size() > 1 && (!instance_.marks_statements || share_code(result.places)))
+    // Line tables tell copies from a statement that stands in several places not even with gcc, as at link time or
+    // where a template is inlined into another instance of itself.
+    if (result.doubt.empty() && result.places.size() > 1)
         result.doubt = fmt::format("it is copied or spread out, and taken to begin at {} places, the second at {:#x}",
                                    result.places.size(), result.places[1].address);
     if (result.doubt.empty() && has_repeated_code(result.pieces))

@@ -43,7 +43,8 @@ struct InlinedBeginnings {
 // piece with jumps or calls is one.
 class InlinedPieces {
 public:
-    // `all_beginnings`: of this and other calls in the function.
+    // A function whose code could not be understood has no pieces. `all_beginnings`: of this and other calls in the
+    // function.
     InlinedPieces(const WholeFunction& function, const InlinedInstance& instance,
                   const std::set<std::uint64_t>& all_beginnings);
 
@@ -64,7 +65,6 @@ private:
     bool is_on_loop(std::uint64_t address, const std::set<std::uint64_t>& code) const;
     bool leads_straight(std::uint64_t from, const std::vector<std::uint64_t>& to) const;
     bool has_repeated_code(const std::vector<InlinedPiece>& kept) const;
-    bool share_code(const std::vector<InlinedBeginning>& places) const;
     bool leads_back(const InlinedPiece& piece) const;
     std::set<std::uint64_t> reached_around(const std::vector<InlinedPiece>& kept) const;
     bool is_entered_normally(std::uint64_t address, const InlinedPiece& piece) const;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `hostrange-bpf probes` as users run it.
+#include <elf.h>
+
 #include <csignal>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -209,6 +213,35 @@ TEST(Probes, SaysThatAFileHasBeenCutOff) {
     const Listed listed = list({"--probe-map", matrix_map(), "--file", cut});
     EXPECT_NE(listed.output.find("# it has been cut off"), std::string::npos) << listed.output << listed.error;
     EXPECT_EQ(listed.output.find("stripped"), std::string::npos) << listed.output;
+}
+
+// An executable segment that ends before the code of functions with inlined calls.
+TEST(Probes, SurvivesCodeThatIsNotInTheFile) {
+    const std::string program = strip("short").folder + "/matrix_short";
+    std::ifstream original(matrix_program("gcc_O2"), std::ios::binary);
+    std::string bytes(std::istreambuf_iterator<char>(original), {});
+    Elf64_Ehdr header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    std::uint64_t code_bytes = 0, at = 0;
+    for (unsigned i = 0; i < header.e_phnum; ++i) {
+        Elf64_Phdr segment;
+        std::memcpy(&segment, bytes.data() + header.e_phoff + i * sizeof segment, sizeof segment);
+        if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
+        code_bytes = segment.p_filesz;
+        at = header.e_phoff + i * sizeof segment + offsetof(Elf64_Phdr, p_filesz);
+    }
+    ASSERT_GT(code_bytes, 0u);
+    bool was_refused = false;
+    for (std::uint64_t size = code_bytes; size > 16; size -= std::min<std::uint64_t>(size, 100)) {
+        std::memcpy(bytes.data() + at, &size, sizeof size);
+        std::ofstream(program, std::ios::binary) << bytes;
+        const Listed listed = list({"--json", "--probe-map", matrix_map(), "--file", program});
+        ASSERT_TRUE(listed.status == 0 || listed.status == 68) << size << ": " << listed.status << listed.error;
+        const nlohmann::json listing = listed.json();
+        for (const nlohmann::json& one : listing.at("files").at(0).at("inlined"))
+            was_refused |= one.at("placed") != one.at("total");
+    }
+    EXPECT_TRUE(was_refused);
 }
 
 TEST(Probes, EndsQuietlyWhenNobodyReads) {
