@@ -96,7 +96,7 @@ std::uint32_t flags_of(const Site& site) {
         case SiteKind::kEntry:
             return site.repeats ? flags | HOSTRANGE_SITE_REPEATS : flags;
         case SiteKind::kInlinedEntry:
-            return flags | HOSTRANGE_SITE_REPEATS | HOSTRANGE_SITE_QUIET;
+            return flags | HOSTRANGE_SITE_QUIET | (site.repeats ? HOSTRANGE_SITE_REPEATS : 0u);
         case SiteKind::kInlinedEnd:
             return flags | HOSTRANGE_SITE_QUIET;
         case SiteKind::kCalleeEnd:

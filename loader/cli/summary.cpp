@@ -198,6 +198,21 @@ SessionSummary LiveProfile::summarize(double duration_s) {
                         "--ring-size",
                         counted(total.lost, "scope was", "scopes were")));
     }
+    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>>
+        inlined;  // by range: calls that are not placed, all
+    for (const FilePlan* plan : plans()) {
+        for (const InlinedCount& count : plan->inlined) {
+            inlined[count.range].first += count.total - count.placed;
+            inlined[count.range].second += count.total;
+        }
+    }
+    for (const auto& [range, calls] : inlined) {
+        if (calls.first == 0) continue;
+        summary.doubtful_ranges.insert(range);
+        warn(fmt::format("{} of the {} of {} cannot be probed and {} not counted", calls.first,
+                         counted(calls.second, "inlined call", "inlined calls"), map_.ranges[range].name,
+                         calls.first == 1 ? "is" : "are"));
+    }
     for (const auto& [range, scopes] : doubtful_by_range) {
         summary.doubtful_ranges.insert(range);
         warn(

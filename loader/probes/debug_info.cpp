@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -262,7 +263,7 @@ public:
     // `folder`: of the file.
     InlinedFinder(const std::function<bool(const std::string&, const std::string&)>& wanted, const std::string& folder,
                   InlinedInstances& result)
-        : wanted_(wanted), folder_(folder), result_(result) {}
+        : is_wanted_(wanted), folder_(folder), result_(result) {}
 
     void run(Dwarf* dwarf) {
         Dwarf_CU* unit = nullptr;
@@ -285,6 +286,16 @@ public:
 
 private:
     static constexpr std::size_t kNone = SIZE_MAX;
+
+    using Declaration = std::pair<std::string, int>;  // file, line
+
+    // What is known of an instance besides.
+    struct Wanted {
+        std::size_t around;  // the instance that it lies in; kNone if there is none
+        std::optional<Declaration> declaration;
+        bool has_known_statements;        // line tables may be asked where its statements begin
+        std::vector<AddressRange> inner;  // see note_inner()
+    };
 
     // What a DIE inherits from those around it.
     struct Place {
@@ -385,6 +396,7 @@ private:
             // The part with the entry comes first, whatever its address.
             if (!ranges.empty()) place.container = entry_of(die, ranges);
         } else if (tag == DW_TAG_inlined_subroutine) {
+            note_inner(die, place);
             if (place.container) add(die, place);
             ++place.depth;
         }
@@ -409,15 +421,12 @@ private:
     }
 
     void add(Dwarf_Die& die, Place& place) {
-        Dwarf_Attribute attribute;
         Dwarf_Die origin_die;
-        if (dwarf_attr(&die, DW_AT_abstract_origin, &attribute) == nullptr ||
-            dwarf_formref_die(&attribute, &origin_die) == nullptr)
-            return;
+        if (!origin_die_of(die, origin_die)) return;
         const Origin& origin = origin_of(origin_die);
         if (!origin.wanted) return;
-        InlinedInstance instance{origin.symbol, origin.name, *place.container, ranges_of(die), 0, place.depth, {},
-                                 false,         {}};
+        InlinedInstance instance{
+            origin.symbol, origin.name, *place.container, ranges_of(die), 0, place.depth, false, {}, {}};
         if (instance.ranges.empty()) return;
         instance.entry = entry_of(die, instance.ranges);
         std::sort(instance.ranges.begin(), instance.ranges.end(),
@@ -427,60 +436,70 @@ private:
             is_full_ = true;
             return;
         }
-        around_.push_back(place.instance);
-        origin_dies_.push_back(origin_die);
+        instance.marks_statements = marks_statements(die);
+        wanted_.push_back({place.instance, declaration_of(origin_die), instance.marks_statements || !is_of_gcc(), {}});
         place.instance = result_.instances.size();
         result_.instances.push_back(std::move(instance));
     }
 
+    // Code of an inlined call inside of wanted ones that stands at the same place of the source: of the same function,
+    // or of the same template with other arguments. Its statements are not those of the calls around it.
+    void note_inner(Dwarf_Die& die, const Place& place) {
+        if (place.instance == kNone) return;
+        Dwarf_Die origin;
+        const std::optional<Declaration> own = origin_die_of(die, origin) ? declaration_of(origin) : std::nullopt;
+        if (!own) return;
+        for (std::size_t outer = place.instance; outer != kNone; outer = wanted_[outer].around) {
+            if (wanted_[outer].declaration != own) continue;
+            for (const AddressRange& range : ranges_of(die)) wanted_[outer].inner.push_back(range);
+        }
+    }
+
     // When all instances of the unit at hand are known: what one of them does not tell, another may.
     void find_beginnings() {
-        std::unordered_map<const void*, std::vector<std::size_t>> by_origin;
+        std::map<Declaration, std::vector<LineTables::Instance>> by_declaration;
         for (std::size_t i = first_of_unit_; i < result_.instances.size(); ++i)
-            by_origin[origin_dies_[i].addr].push_back(i);
-        for (const auto& [place, numbers] : by_origin) {
-            Dwarf_Die origin = origin_dies_[numbers.front()];
-            int line = 0;
-            const char* file = declaring_file(origin);
-            if (file == nullptr || dwarf_decl_line(&origin, &line) != 0) continue;
-            const bool is_marked = marks_statements();
-            std::vector<InlinedInstance*> instances;
-            for (const std::size_t number : numbers) instances.push_back(&result_.instances[number]);
-            lines_.find_beginnings(unit_, {file, line, is_marked}, instances);
-        }
-        // A function that is inlined into itself begins there too, but that is the inner call's beginning.
-        for (std::size_t i = first_of_unit_; i < result_.instances.size(); ++i) {
-            const InlinedInstance& inner = result_.instances[i];
-            for (std::size_t outer = around_[i]; outer != kNone; outer = around_[outer])
-                if (result_.instances[outer].name == inner.name)
-                    std::erase_if(result_.instances[outer].beginnings,
-                                  [&](std::uint64_t address) { return lies_in(inner.ranges, address); });
-        }
+            if (wanted_[i].declaration && wanted_[i].has_known_statements)
+                by_declaration[*wanted_[i].declaration].push_back({&result_.instances[i], wanted_[i].inner});
+        for (const auto& [declaration, instances] : by_declaration)
+            lines_.find_beginnings(unit_, declaration.first.c_str(), declaration.second, instances);
         first_of_unit_ = result_.instances.size();
     }
 
+    // gcc says by this attribute that it has marked where the statements of the call begin; it does not at link time
+    // (-flto), with -g1, -gno-statement-frontiers and the like.
+    static bool marks_statements(Dwarf_Die& die) { return dwarf_hasattr(&die, DW_AT_GNU_entry_view) != 0; }
+
+    bool is_of_gcc() {
+        const char* producer = strings_.text(&root_, DW_AT_producer);
+        return producer != nullptr && std::string_view(producer).starts_with("GNU ");
+    }
+
     // dwarf_decl_file() knows no file 0, which in DWARF 5 is the unit's own, and asserts that split units have a table.
-    const char* declaring_file(Dwarf_Die& function) {
+    std::optional<Declaration> declaration_of(Dwarf_Die& function) {
         Dwarf_Attribute attribute;
         Dwarf_Word number = 0;
-        if (dwarf_attr_integrate(&function, DW_AT_decl_file, &attribute) == nullptr ||
+        int line = 0;
+        if (dwarf_decl_line(&function, &line) != 0 ||
+            dwarf_attr_integrate(&function, DW_AT_decl_file, &attribute) == nullptr ||
             dwarf_formudata(&attribute, &number) != 0)
-            return nullptr;
-        if (number == 0) return strings_.text(&root_, DW_AT_name);
+            return std::nullopt;
+        const char* file = number == 0 ? strings_.text(&root_, DW_AT_name) : nullptr;
         Dwarf_Die own;
         for (Dwarf_Die* unit : {dwarf_diecu(&function, &own, nullptr, nullptr), &unit_}) {
             Dwarf_Files* files = nullptr;
             std::size_t count = 0;
-            if (unit != nullptr && dwarf_getsrcfiles(unit, &files, &count) == 0 && number < count)
-                return dwarf_filesrc(files, number, nullptr, nullptr);
+            if (number != 0 && file == nullptr && unit != nullptr && dwarf_getsrcfiles(unit, &files, &count) == 0 &&
+                number < count)
+                file = dwarf_filesrc(files, number, nullptr, nullptr);
         }
-        return nullptr;
+        return file == nullptr ? std::nullopt : std::optional(Declaration(file, line));
     }
 
-    // gcc marks the one instruction at which each statement begins (-gstatement-frontiers, its default).
-    bool marks_statements() {
-        const char* producer = strings_.text(&root_, DW_AT_producer);
-        return producer != nullptr && std::string_view(producer).starts_with("GNU ");
+    static bool origin_die_of(Dwarf_Die& die, Dwarf_Die& origin) {
+        Dwarf_Attribute attribute;
+        return dwarf_attr(&die, DW_AT_abstract_origin, &attribute) != nullptr &&
+               dwarf_formref_die(&attribute, &origin) != nullptr;
     }
 
     const Origin& origin_of(Dwarf_Die& die) {
@@ -497,12 +516,12 @@ private:
         } else {
             origin.name = composer_.function(die);
         }
-        origin.wanted = !origin.name.empty() && wanted_(origin.symbol, origin.name);
+        origin.wanted = !origin.name.empty() && is_wanted_(origin.symbol, origin.name);
         if (!origin.wanted) origin.symbol = origin.name = {};
         return origin;
     }
 
-    const std::function<bool(const std::string&, const std::string&)>& wanted_;
+    const std::function<bool(const std::string&, const std::string&)>& is_wanted_;
     const std::string folder_;
     InlinedInstances& result_;
     Strings strings_;
@@ -511,8 +530,7 @@ private:
     Dwarf_Die root_;  // the same; of a split one, what the other file has
     NameComposer composer_{strings_};
     std::unordered_map<const void*, Origin> origins_;  // by the place of the DIE in memory
-    std::vector<std::size_t> around_;                  // for each instance, the one around it
-    std::vector<Dwarf_Die> origin_dies_;               // for each instance
+    std::vector<Wanted> wanted_;                       // for each instance
     std::size_t first_of_unit_ = 0;                    // the first instance of the unit at hand
     std::uint64_t entries_ = 0;
     bool is_full_ = false;

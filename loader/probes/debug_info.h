@@ -23,9 +23,9 @@ struct InlinedInstance {
     std::vector<AddressRange> ranges;  // of its code, sorted, never empty
     std::uint64_t entry;               // the first instruction that runs
     unsigned depth;                    // inlined calls around it, in the same function
+    bool marks_statements = false;     // the compiler has marked the one place where each copy of a statement begins
     // Where its first statement begins: once in each copy that the optimiser has made. Sorted; empty if not known.
     std::vector<std::uint64_t> beginnings;
-    bool marks_statements = false;  // the compiler has marked the one place where each copy of a statement begins
     // Where it has not: code that comes from one place of the source, in several copies. One entry for each such place.
     std::vector<std::vector<AddressRange>> repeated;
 };

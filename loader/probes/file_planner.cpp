@@ -217,9 +217,7 @@ private:
 
     static bool covers(const InlinedInstance& outer, const InlinedInstance& inner) {
         return outer.container_address == inner.container_address && outer.depth < inner.depth &&
-               std::any_of(outer.ranges.begin(), outer.ranges.end(), [&](const AddressRange& range) {
-                   return inner.entry >= range.begin && inner.entry < range.end;
-               });
+               lies_in(outer.ranges, inner.entry);
     }
 
     bool is_inside_of_range(const InlinedInstance& instance, std::uint32_t range) const {
@@ -300,7 +298,8 @@ private:
 
     std::string read_instance(Placement& placement) {
         const InlinedInstance& instance = *placement.instance;
-        placement.inlined = read_inlined_code(*placement.whole, reader_.frames(), instance,
+        const FlowGraph& graph = graphs_.try_emplace(placement.group.address, *placement.whole).first->second;
+        placement.inlined = read_inlined_code(*placement.whole, graph, reader_.frames(), instance,
                                               reader_.inlined_marks(placement.group.address), settings_.kernel);
         if (!placement.inlined.problem.empty()) return placement.inlined.problem;
         placement.level = 1;
@@ -517,6 +516,7 @@ private:
     const SymbolMatcher matcher_, anywhere_;
     const std::vector<FunctionGroup> groups_;
     FunctionReader reader_;
+    std::map<std::uint64_t, FlowGraph> graphs_;  // of functions with inlined calls, by address
     Surroundings surroundings_;
     FilePlan& plan_;
     std::size_t matching_ = 0;

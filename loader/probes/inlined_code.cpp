@@ -19,26 +19,22 @@ using Kind = FlowInstruction::Kind;
 
 class InlinedReader {
 public:
-    InlinedReader(const WholeFunction& function, const FrameTable& frames, const InlinedInstance& instance,
+    InlinedReader(const WholeFunction& function, const FlowGraph& graph, const FrameTable& frames,
                   const InlinedMarks& marks, const KernelNops& kernel)
-        : function_(function),
-          flow_(function.flow),
-          frames_(frames),
-          marks_(marks),
-          kernel_(kernel),
-          pieces_(function, instance, marks.beginnings) {}
+        : function_(function), flow_(function.flow), graph_(graph), frames_(frames), marks_(marks), kernel_(kernel) {}
 
-    InlinedCode read() {
+    InlinedCode read(const InlinedInstance& instance) {
         if (!function_.code.problem.empty()) {
             fail("the function it is inlined into: " + function_.code.problem);
             return std::move(code_);
         }
-        const InlinedBeginnings found = pieces_.find();
+        const InlinedBeginnings found = find_inlined_beginnings(function_, graph_, instance, marks_.beginnings);
         code_.doubt = found.doubt;
         if (!found.problem.empty()) fail(found.problem);
         for (const InlinedBeginning& beginning : found.places) {
             InlinedEntry& entry = code_.entries.emplace_back();
             entry.ends_another = beginning.ends_another;
+            entry.repeats = beginning.repeats;
             place(beginning.address, entry.place);
         }
         for (const InlinedPiece& piece : found.pieces) inside_.insert(piece.code.begin(), piece.code.end());
@@ -65,28 +61,16 @@ private:
         return first != inside_.end() && *first < pad.end;
     }
 
-    // What the call runs as long as it does not throw. Compilers may put code where exceptions land into it.
-    std::set<std::uint64_t> reached_without_exception(const std::vector<InlinedPiece>& pieces) const {
-        std::set<std::uint64_t> reached;
-        std::vector<std::uint64_t> pending;
-        const auto visit = [&](std::uint64_t address) {
-            if (inside_.contains(address) && reached.insert(address).second) pending.push_back(address);
-        };
-        for (const InlinedPiece& piece : pieces)
-            for (const std::uint64_t entry : piece.entries) visit(entry);
-        while (!pending.empty()) {
-            const FlowInstruction& instruction = *flow_.at(pending.back());
-            pending.pop_back();
-            for (const std::uint64_t successor : pieces_.successors(instruction)) visit(successor);
-        }
-        return reached;
-    }
-
     void find_exits(const std::vector<InlinedPiece>& pieces) {
-        const std::set<std::uint64_t> reached = reached_without_exception(pieces);
+        // What runs as long as the call does not throw: compilers may put code where exceptions land into it.
+        const auto is_inside = [&](std::uint64_t address) { return inside_.contains(address); };
+        std::vector<std::uint64_t> entries;
+        for (const InlinedPiece& piece : pieces)
+            entries.insert(entries.end(), piece.entries.begin(), piece.entries.end());
+        const std::set<std::uint64_t> reached = graph_.reached(entries, is_inside);
         std::set<std::uint64_t> after, landings;
         for (const std::uint64_t address : inside_) {
-            for (const std::uint64_t successor : pieces_.successors(*flow_.at(address)))
+            for (const std::uint64_t successor : graph_.successors(*flow_.at(address)))
                 if (!inside_.contains(successor) && flow_.at(successor) != nullptr)
                     (reached.contains(address) ? after : landings).insert(successor);
             for (const ExitInstruction& exit : function_.code.exits)
@@ -97,7 +81,7 @@ private:
             if (!inside_.contains(pad.address) && (after.erase(pad.address) > 0 || leads_to(pad)))
                 landings.insert(pad.address);
         for (const std::uint64_t address : after)
-            add_exit(InlinedExit::Kind::kAfter, address, pieces_.is_entered_from_outside(address, inside_));
+            add_exit(InlinedExit::Kind::kAfter, address, graph_.is_entered(address, is_inside));
         for (const std::uint64_t address : landings)
             if (!after.contains(address)) add_exit(InlinedExit::Kind::kLanding, address);
     }
@@ -145,19 +129,19 @@ private:
 
     const WholeFunction& function_;
     const ControlFlow& flow_;
+    const FlowGraph& graph_;
     const FrameTable& frames_;
     const InlinedMarks& marks_;
     const KernelNops& kernel_;
-    InlinedPieces pieces_;
     std::set<std::uint64_t> inside_;  // addresses of the call's instructions
     InlinedCode code_;
 };
 
 }  // namespace
 
-InlinedCode read_inlined_code(const WholeFunction& function, const FrameTable& frames, const InlinedInstance& instance,
-                              const InlinedMarks& marks, const KernelNops& kernel) {
-    return InlinedReader(function, frames, instance, marks, kernel).read();
+InlinedCode read_inlined_code(const WholeFunction& function, const FlowGraph& graph, const FrameTable& frames,
+                              const InlinedInstance& instance, const InlinedMarks& marks, const KernelNops& kernel) {
+    return InlinedReader(function, graph, frames, marks, kernel).read(instance);
 }
 
 }  // namespace hostrange

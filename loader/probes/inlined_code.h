@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "loader/probes/debug_info.h"
+#include "loader/probes/flow_graph.h"
 #include "loader/probes/function_parts.h"
 
 namespace hostrange {
@@ -34,6 +35,7 @@ struct InlinedExit {
 struct InlinedEntry {
     InnerPlace place;
     bool ends_another = false;  // another call of the same function may end there
+    bool repeats = false;       // loops of the call itself come by here too
 };
 
 // One inlined call: where it is entered and left.
@@ -44,9 +46,9 @@ struct InlinedCode {
     std::string problem;  // not empty: it cannot be placed, and why
 };
 
-// Optimisers move instructions about, so what debug information says is taken as a hint; see InlinedPieces. Every way
-// out of the code gets an exit. `marks`: those of all inlined code of the function.
-InlinedCode read_inlined_code(const WholeFunction& function, const FrameTable& frames, const InlinedInstance& instance,
-                              const InlinedMarks& marks, const KernelNops& kernel);
+// Optimisers move instructions about, so what debug information says is taken as a hint; see find_inlined_beginnings().
+// Every way out of the code gets an exit. `marks`: those of all inlined code of the function.
+InlinedCode read_inlined_code(const WholeFunction& function, const FlowGraph& graph, const FrameTable& frames,
+                              const InlinedInstance& instance, const InlinedMarks& marks, const KernelNops& kernel);
 
 }  // namespace hostrange

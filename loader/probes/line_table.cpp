@@ -49,6 +49,11 @@ constexpr std::uint64_t kLongestInstruction = 15;  // bytes
 
 using SourcePlace = std::pair<int, int>;  // line, column
 
+struct Source {
+    const char* file;
+    int line;
+};
+
 struct Row {
     Dwarf_Addr address = 0;
     SourcePlace place;
@@ -76,6 +81,31 @@ bool is_same_file(const char* one, const char* other) {
     return last_part(one) == last_part(other);
 }
 
+// Rows of code in the range that come from this file, not from before this line.
+template <typename Visit>
+void visit_rows(Dwarf_Lines* lines, std::size_t count, const Source& source, const AddressRange& range,
+                bool only_statements, Visit&& visit) {
+    std::size_t low = 0, high = count;
+    while (low < high) {
+        const std::size_t middle = low + (high - low) / 2;
+        if (row_at(lines, middle).address < range.begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    SourcePlace last = {0, 0};
+    for (; low < count; ++low) {
+        const Row row = row_at(lines, low);
+        if (row.address >= range.end) break;
+        if (row.ends_sequence || (only_statements && !row.begins_statement)) continue;
+        // Of code that has been spread out, parts that follow one another are one.
+        const bool is_repeated = std::exchange(last, row.place) == row.place;
+        if (is_repeated && !only_statements) continue;
+        if (row.place.first >= std::max(source.line, 1) && is_same_file(row.file, source.file))
+            visit(row.address, row.place);
+    }
+}
+
 }  // namespace
 
 const LineTables::Table& LineTables::table_of(Dwarf_Die& unit) {
@@ -89,35 +119,12 @@ const LineTables::Table& LineTables::table_of(Dwarf_Die& unit) {
     return found->second;
 }
 
-template <typename Visit>
-void LineTables::visit_rows(Dwarf_Die& unit, const InlinedSource& source, const AddressRange& range, Visit&& visit) {
+void LineTables::find_beginnings(Dwarf_Die& unit, const char* file, int line, const std::vector<Instance>& instances) {
     const Table& table = table_of(unit);
-    std::size_t low = 0, high = table.count;
-    while (low < high) {
-        const std::size_t middle = low + (high - low) / 2;
-        if (row_at(table.lines, middle).address < range.begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    SourcePlace last = {0, 0};
-    for (; low < table.count; ++low) {
-        const Row row = row_at(table.lines, low);
-        if (row.address >= range.end) break;
-        if (row.ends_sequence || (source.marks_statements && !row.begins_statement)) continue;
-        // Of code that has been spread out, parts that follow one another are one.
-        const bool is_repeated = std::exchange(last, row.place) == row.place;
-        if (is_repeated && !source.marks_statements) continue;
-        if (row.place.first >= std::max(source.line, 1) && is_same_file(row.file, source.file))
-            visit(row.address, row.place);
-    }
-}
-
-void LineTables::find_beginnings(Dwarf_Die& unit, const InlinedSource& source,
-                                 const std::vector<InlinedInstance*>& instances) {
+    const Source source{file, line};
     std::vector<AddressRange> all;
-    for (const InlinedInstance* instance : instances)
-        all.insert(all.end(), instance->ranges.begin(), instance->ranges.end());
+    for (const Instance& one : instances)
+        all.insert(all.end(), one.instance->ranges.begin(), one.instance->ranges.end());
     std::sort(all.begin(), all.end(),
               [](const AddressRange& one, const AddressRange& other) { return one.begin < other.begin; });
     // A statement's mark may stand a little before the code, at instructions that have been moved there from elsewhere.
@@ -128,41 +135,40 @@ void LineTables::find_beginnings(Dwarf_Die& unit, const InlinedSource& source,
         return after != all.end() && after->begin == range.begin &&
                (after == all.begin() || address >= std::prev(after)->end);
     };
-    const std::uint64_t lead = source.marks_statements ? kLongestInstruction : 0;
-    const auto visit_range = [&](const AddressRange& range, auto&& visit) {
-        visit_rows(unit, source, {range.begin - std::min(range.begin, lead), range.end},
-                   [&](std::uint64_t address, const SourcePlace& place) {
-                       if (address >= range.begin || is_marked_before(address, range))
-                           visit(std::max(address, range.begin), place);
-                   });
+    const auto visit_own = [&](const Instance& one, auto&& visit) {
+        const bool is_marked = one.instance->marks_statements;
+        const std::uint64_t lead = is_marked ? kLongestInstruction : 0;
+        for (const AddressRange& range : one.instance->ranges)
+            visit_rows(table.lines, table.count, source, {range.begin - std::min(range.begin, lead), range.end},
+                       is_marked, [&](std::uint64_t address, const SourcePlace& place) {
+                           if (address < range.begin && !is_marked_before(address, range)) return;
+                           const std::uint64_t here = std::max(address, range.begin);
+                           if (!lies_in(one.inner, here)) visit(here, place);
+                       });
     };
 
     SourcePlace first = {INT_MAX, INT_MAX};
-    for (const AddressRange& range : all)
-        visit_range(range, [&](std::uint64_t, const SourcePlace& place) { first = std::min(first, place); });
-    for (InlinedInstance* instance : instances) {
-        instance->marks_statements = source.marks_statements;
-        std::vector<std::uint64_t>& found = instance->beginnings;
-        for (const AddressRange& range : instance->ranges)
-            visit_range(range, [&](std::uint64_t address, const SourcePlace& place) {
-                if (place == first && (found.empty() || found.back() != address)) found.push_back(address);
-            });
-        if (!source.marks_statements) find_repeated(unit, source, *instance);
-    }
-}
-
-void LineTables::find_repeated(Dwarf_Die& unit, const InlinedSource& source, InlinedInstance& instance) {
-    std::map<SourcePlace, std::vector<AddressRange>> by_place;
-    for (const AddressRange& range : instance.ranges) {
-        std::vector<AddressRange>* last = nullptr;
-        visit_rows(unit, source, range, [&](std::uint64_t address, const SourcePlace& place) {
-            if (last != nullptr) last->back().end = address;
-            last = &by_place[place];
-            last->push_back({address, range.end});
+    for (const Instance& one : instances)
+        visit_own(one, [&](std::uint64_t, const SourcePlace& place) { first = std::min(first, place); });
+    for (const Instance& one : instances) {
+        std::vector<std::uint64_t>& found = one.instance->beginnings;
+        visit_own(one, [&](std::uint64_t address, const SourcePlace& place) {
+            if (place == first && (found.empty() || found.back() != address)) found.push_back(address);
         });
+        if (one.instance->marks_statements) continue;
+        std::map<SourcePlace, std::vector<AddressRange>> by_place;
+        for (const AddressRange& range : one.instance->ranges) {
+            std::vector<AddressRange>* last = nullptr;
+            visit_rows(table.lines, table.count, source, range, false,
+                       [&](std::uint64_t address, const SourcePlace& place) {
+                           if (last != nullptr) last->back().end = address;
+                           last = &by_place[place];
+                           last->push_back({address, range.end});
+                       });
+        }
+        for (auto& [place, ranges] : by_place)
+            if (place.first != 0 && ranges.size() > 1) one.instance->repeated.push_back(std::move(ranges));
     }
-    for (auto& [place, ranges] : by_place)
-        if (place.first != 0 && ranges.size() > 1) instance.repeated.push_back(std::move(ranges));
 }
 
 }  // namespace hostrange

@@ -110,7 +110,9 @@ private:
             return;
         }
         for (const InlinedEntry& entry : placement_.inlined.entries) {
-            add(inner_site(kind, entry.place));
+            Site added = inner_site(kind, entry.place);
+            added.repeats = entry.repeats;
+            add(std::move(added));
             if (kind == SiteKind::kInlinedEntry && entry.ends_another)
                 add(inner_site(SiteKind::kInlinedEnd, entry.place));
         }
