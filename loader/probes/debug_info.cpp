@@ -427,8 +427,7 @@ private:
         if (!origin.wanted) return;
         InlinedInstance instance{
             origin.symbol, origin.name, *place.container, ranges_of(die), 0, place.depth, false, {}, {}};
-        if (instance.ranges.empty()) return;
-        instance.entry = entry_of(die, instance.ranges);
+        if (!instance.ranges.empty()) instance.entry = entry_of(die, instance.ranges);
         std::sort(instance.ranges.begin(), instance.ranges.end(),
                   [](const AddressRange& one, const AddressRange& other) { return one.begin < other.begin; });
         if (result_.instances.size() >= kMaxInstances) {

@@ -20,7 +20,7 @@ struct InlinedInstance {
     std::string symbol;                // linkage name of the inlined function; empty if the debug information has none
     std::string name;                  // demangled; without a linkage name, composed to look like it
     std::uint64_t container_address;   // entry of the function that it is inlined into
-    std::vector<AddressRange> ranges;  // of its code, sorted, never empty
+    std::vector<AddressRange> ranges;  // of its code, sorted; none if the optimiser has left none
     std::uint64_t entry;               // the first instruction that runs
     unsigned depth;                    // inlined calls around it, in the same function
     bool marks_statements = false;     // the compiler has marked the one place where each copy of a statement begins

@@ -198,8 +198,14 @@ private:
         placement.name = instance.name;
         if (container == nullptr) {
             count_inlined(placement, false);
-            unavailable(placement,
-                        fmt::format("it is inlined at {:#x}, in a function without a symbol", instance.entry));
+            unavailable(placement, fmt::format("it is inlined into {:#x}, a function without a symbol",
+                                               instance.container_address));
+            return;
+        }
+        if (instance.ranges.empty()) {
+            count_inlined(placement, false);
+            unavailable(placement, "the optimiser has left no code of an inlined call in " +
+                                       demangle(container->symbols.front()->name));
             return;
         }
         placement.group = *container;
