@@ -12,6 +12,7 @@
 #include "loader/cli/nothing_found.h"
 #include "loader/cli/options.h"
 #include "loader/cli/plan_names.h"
+#include "loader/cli/target_process.h"
 #include "loader/failure.h"
 #include "loader/probes/edit_distance.h"
 
@@ -70,20 +71,9 @@ void add_file(Listing& listing, const MappedFile& file, const PlanSettings& sett
 }
 
 void add_process(Listing& listing, pid_t process, const PlanSettings& settings) {
-    const std::optional<ProcessDescription> description = describe_process(process);
-    if (description && description->kernel_thread_or_zombie)
-        throw Failure(ExitCode::kNoProcess,
-                      fmt::format("process {} has no program: it is a kernel thread or has ended", process),
-                      "name a running program");
+    expect_program(process);
     const std::optional<std::vector<MappedFile>> files = read_process_maps(process);
-    if (!files) {
-        const int error = errno;
-        const bool is_gone = error == ESRCH || error == ENOENT;
-        throw Failure(is_gone ? ExitCode::kNoProcess : ExitCode::kPermission,
-                      fmt::format("process {}: {}", process,
-                                  is_gone ? "there is no such process" : "its memory map cannot be read"),
-                      is_gone ? "`ps -e` lists the running ones" : "run it with sudo");
-    }
+    if (!files) throw unreadable_process(process, errno);
     for (const MappedFile& file : *files) {
         if (!file.open_path.empty()) {
             add_file(listing, file, settings);

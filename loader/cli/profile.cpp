@@ -6,62 +6,24 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "loader/cli/event_loop.h"
 #include "loader/cli/live_profile.h"
 #include "loader/cli/nothing_found.h"
 #include "loader/cli/options.h"
+#include "loader/cli/target_process.h"
 #include "loader/failure.h"
 #include "loader/probes/process_maps.h"
+#include "loader/report/text.h"
 
 namespace hostrange {
 namespace {
 
-// "1 site", "2 sites"
-std::string counted(std::uint64_t count, const char* noun) {
-    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-std::string name_of(pid_t process) {
-    const std::optional<ProcessDescription> description = describe_process(process);
-    return fmt::format("process {}{}", process, description ? fmt::format(" ({})", description->comm) : "");
-}
-
-Failure no_such_process(pid_t process) {
-    return Failure(ExitCode::kNoProcess, fmt::format("there is no process {}", process),
-                   "it may have ended; `pgrep -a NAME` lists process ids by name");
-}
-
-// A process may end at any moment; what can be read of it then looks like missing rights, or like a program without
-// any library.
-bool has_ended(pid_t process) {
-    const std::optional<ProcessDescription> description = describe_process(process);
-    return !description || description->kernel_thread_or_zombie;
-}
-
 void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
-    const std::optional<ProcessDescription> description = describe_process(process);
-    if (!description) throw no_such_process(process);
-    if (description->kernel_thread_or_zombie) {
-        throw Failure(ExitCode::kNoProcess,
-                      fmt::format("process {} has no program: it is a kernel thread or has ended", process),
-                      "name a running program");
-    }
+    expect_program(process);
     if (!loop.follow(process)) throw no_such_process(process);
     profile.session().watch(process, false);
-    if (profile.attach_process(process)) return;
-    const int error = errno;
-    if (has_ended(process)) throw no_such_process(process);
-    if (error == EACCES || error == EPERM) {
-        throw Failure(
-            ExitCode::kPermission,
-            fmt::format("the memory map of {}, of user {}, cannot be opened", name_of(process), description->user),
-            "run it with sudo, or with CAP_SYS_PTRACE too");
-    }
-    throw Failure(ExitCode::kInternal,
-                  fmt::format("reading the memory map of {}: {}", name_of(process), std::strerror(error)),
-                  "is /proc mounted?");
+    if (!profile.attach_process(process)) throw unreadable_process(process, errno);
 }
 
 void say_ready(const LiveProfile& profile, const std::string& whom, const ProfileOptions& options) {
@@ -109,16 +71,11 @@ int profile_processes(const ProfileOptions& options) {
     } else {
         for (const pid_t process : options.processes) {
             attach_or_fail(profile, loop, process);
-            whom += (whom.empty() ? "" : ", ") + name_of(process);
+            whom += (whom.empty() ? "" : ", ") + process_name(process);
         }
         const auto& asked = options.processes;
         const bool nothing_attached = profile.attached_files() == 0 && profile.attached_markers() == 0;
-        // A process that is ending loses its memory before it shows as ended: its files have places for probes, and
-        // none could be put there.
-        const std::vector<const FilePlan*> plans = profile.plans();
-        const bool lost_memory =
-            std::any_of(plans.begin(), plans.end(), [](const FilePlan* plan) { return plan->has_range_sites(); });
-        if (nothing_attached && (lost_memory || std::all_of(asked.begin(), asked.end(), has_ended))) {
+        if (nothing_attached && std::all_of(asked.begin(), asked.end(), has_ended)) {
             throw no_such_process(asked.front());
         }
         if (nothing_attached && !profile.unopened_files().empty()) {

@@ -13,6 +13,7 @@
 #include "loader/cli/nothing_found.h"
 #include "loader/cli/plan_names.h"
 #include "loader/probes/symbol_matching.h"
+#include "loader/report/text.h"
 
 namespace hostrange {
 namespace {
@@ -49,11 +50,6 @@ Json host_json(const KernelFeatures& kernel) {
             {"kernel_version", name.version},
             {"lockdown", kernel.lockdown.empty() ? Json() : Json(kernel.lockdown)},
             {"cpus", sysconf(_SC_NPROCESSORS_ONLN)}};
-}
-
-// "1 scope", "2 scopes"
-std::string counted(std::uint64_t count, const char* one, const char* many) {
-    return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
 struct MissingRange {

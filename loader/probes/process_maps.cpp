@@ -19,7 +19,9 @@ namespace {
 
 constexpr std::string_view kDeleted = " (deleted)";
 constexpr std::string_view kNewline = "\\012";
-constexpr unsigned long kKernelThread = 0x00200000;  // PF_KTHREAD of linux/sched.h, in field 9 of stat
+// PF_EXITING and PF_KTHREAD of linux/sched.h, in field 9 of stat. A process that ends loses its memory some time before
+// its state says so; it is marked as ending before that.
+constexpr unsigned long kEnding = 0x00000004, kKernelThread = 0x00200000;
 
 // A file descriptor that is closed at the end of its scope; errno survives that.
 class Descriptor {
@@ -193,7 +195,7 @@ std::optional<ProcessDescription> describe_process(pid_t process) {
     description.comm = text.substr(comm_begin + 1, comm_end - comm_begin - 1);
     description.user = status.st_uid;
     const char state = fields.front();
-    description.kernel_thread_or_zombie = state == 'Z' || state == 'X' || (flags & kKernelThread) != 0;
+    description.has_program = state != 'Z' && state != 'X' && (flags & (kEnding | kKernelThread)) == 0;
     return description;
 }
 

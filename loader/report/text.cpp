@@ -89,8 +89,12 @@ std::string with_separators(std::uint64_t number) {
     return with_separators(std::to_string(number));
 }
 
+std::string counted(std::uint64_t count, std::string_view one, std::string_view many) {
+    return fmt::format("{} {}", with_separators(count), count == 1 ? one : many);
+}
+
 std::string counted(std::uint64_t count, std::string_view word) {
-    return fmt::format("{} {}{}", with_separators(count), word, count == 1 ? "" : "s");
+    return counted(count, word, std::string(word) + "s");
 }
 
 std::string scaled(double duration_ns) {

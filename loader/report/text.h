@@ -27,7 +27,9 @@ std::string wrapped(std::string_view text, std::string_view mark, std::size_t wi
 std::string with_separators(const std::string& number);
 std::string with_separators(std::uint64_t number);
 
-std::string counted(std::uint64_t count, std::string_view word);  // "1 scope", "2,000 scopes"
-std::string scaled(double duration_ns);                           // "12 ns", "1.5 us", "20.0 ms", "3.0 s"
+// "1 scope", "2,000 scopes"; `many` is the plural where it is not the word and an s.
+std::string counted(std::uint64_t count, std::string_view word);
+std::string counted(std::uint64_t count, std::string_view one, std::string_view many);
+std::string scaled(double duration_ns);  // "12 ns", "1.5 us", "20.0 ms", "3.0 s"
 
 }  // namespace hostrange

@@ -197,7 +197,7 @@ TEST(Probes, RefusesWhatItCannotDo) {
     expect(list({"--probe-map", matrix_map(), "--file", "/no/such/file"}), 64, "no such file");
     expect(list({"--probe-map", matrix_map(), "--file", "/bin/sh"}), 68, "no target of the probe map has such a name");
     expect(list({"--probe-map", matrix_map(), "--file", file, "--max-sites", "5"}), 71, "more than --max-sites=5");
-    expect(list({"--probe-map", matrix_map(), "--pid", "4194304"}), 66, "no such process");
+    expect(list({"--probe-map", matrix_map(), "--pid", "4194304"}), 66, "there is no process 4194304");
     expect(list({"--fil", file}), 64, "not understood: --fil");
     expect(list({"--probe-map", "/dev/zero", "--file", file}), 78, "larger than 16 MiB");
     expect(list({"--probe-map", matrix_map(), "--file", file, "--debug-dir", "/no/such/folder"}), 64,

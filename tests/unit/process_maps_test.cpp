@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
@@ -281,7 +283,7 @@ TEST(DescribeProcess, CommMayHoldAnything) {
         EXPECT_EQ(description->process, getpid());
         EXPECT_EQ(description->user, geteuid());
         EXPECT_GT(description->start_ticks, 0u);
-        EXPECT_FALSE(description->kernel_thread_or_zombie);
+        EXPECT_TRUE(description->has_program);
     }
     prctl(PR_SET_NAME, before);
 }
@@ -293,14 +295,41 @@ TEST(DescribeProcess, TellsZombies) {
     ASSERT_EQ(waitid(P_PID, child, &info, WEXITED | WNOWAIT), 0);
     const auto description = describe_process(child);
     ASSERT_TRUE(description.has_value());
-    EXPECT_TRUE(description->kernel_thread_or_zombie);
+    EXPECT_FALSE(description->has_program);
     waitpid(child, nullptr, 0);
+}
+
+// The files of a process are closed after its memory is gone and before it is a zombie: many of them make that last.
+TEST(DescribeProcess, WithoutMemoryThereIsNoProgram) {
+    rlimit files{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+        for (int i = 0; i < 100'000 && eventfd(0, EFD_CLOEXEC) >= 0; ++i) continue;
+        _exit(0);
+    }
+    int without_memory = 0;
+    siginfo_t info{};
+    do {
+        if (!read_process_maps(child)) {
+            without_memory += 1;
+            const auto description = describe_process(child);
+            ASSERT_TRUE(description.has_value());
+            ASSERT_FALSE(description->has_program);
+        }
+        info = {};
+        ASSERT_EQ(waitid(P_PID, child, &info, WEXITED | WNOWAIT | WNOHANG), 0);
+    } while (info.si_pid == 0);
+    waitpid(child, nullptr, 0);
+    RecordProperty("without_memory", without_memory);
 }
 
 TEST(DescribeProcess, TellsKernelThreads) {
     const auto description = describe_process(2);
     if (!description || description->comm != "kthreadd") GTEST_SKIP() << "not in the first process namespace";
-    EXPECT_TRUE(description->kernel_thread_or_zombie);
+    EXPECT_FALSE(description->has_program);
 }
 
 TEST(DescribeProcess, LaterProcessesStartLater) {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/cli/target_process.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "loader/probes/process_maps.h"
+
+namespace hostrange {
+
+std::string process_name(pid_t process) {
+    const std::optional<ProcessDescription> description = describe_process(process);
+    return fmt::format("process {}{}", process, description ? fmt::format(" ({})", description->comm) : "");
+}
+
+bool has_ended(pid_t process) {
+    const std::optional<ProcessDescription> description = describe_process(process);
+    return !description || !description->has_program;
+}
+
+void expect_program(pid_t process) {
+    const std::optional<ProcessDescription> description = describe_process(process);
+    if (!description) throw no_such_process(process);
+    if (description->has_program) return;
+    throw Failure(ExitCode::kNoProcess,
+                  fmt::format("process {} has no program: it is a kernel thread or has ended", process),
+                  "name a running program");
+}
+
+Failure no_such_process(pid_t process) {
+    return Failure(ExitCode::kNoProcess, fmt::format("there is no process {}", process),
+                   "it may have ended; `pgrep -a NAME` lists process ids by name");
+}
+
+Failure unreadable_process(pid_t process, int error) {
+    const std::optional<ProcessDescription> description = describe_process(process);
+    if (!description || !description->has_program) return no_such_process(process);
+    if (error == EACCES || error == EPERM) {
+        return Failure(ExitCode::kPermission,
+                       fmt::format("the memory map of process {} ({}), of user {}, cannot be opened", process,
+                                   description->comm, description->user),
+                       "run it with sudo, or with CAP_SYS_PTRACE too");
+    }
+    return Failure(ExitCode::kInternal,
+                   fmt::format("reading the memory map of process {}: {}", process, std::strerror(error)),
+                   "is /proc mounted?");
+}
+
+}  // namespace hostrange
