@@ -24,6 +24,7 @@ namespace {
 
 constexpr const char* kKernelTypes = "/sys/kernel/btf/vmlinux";
 constexpr const char* kLockdown = "/sys/kernel/security/lockdown";
+constexpr const char* kCompiler = "/proc/sys/net/core/bpf_jit_enable";
 constexpr int kOldestMajor = 5;
 constexpr int kOldestMinor = 15;
 
@@ -113,6 +114,12 @@ void check_kernel_usable() {
     if (access(kKernelTypes, R_OK) != 0) {
         throw Failure(ExitCode::kKernel, fmt::format("the kernel's type information, {}, cannot be read", kKernelTypes),
                       "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions do, and mount /sys");
+    }
+    // Loops over the scopes are callbacks, which kernels do not take in programs that they interpret. The file is
+    // missing in a network namespace of a container; loading tells then.
+    if (std::ifstream compiler(kCompiler); compiler.get() == '0') {
+        throw Failure(ExitCode::kKernel, "the kernel's compiler of BPF programs is switched off",
+                      "`sysctl net.core.bpf_jit_enable=1` switches it on; distributions do");
     }
     if (read_lockdown() == "confidentiality") {
         throw Failure(ExitCode::kKernel,

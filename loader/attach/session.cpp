@@ -10,141 +10,81 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 
-#include "hostrange_bpf.skel.h"
-#include "loader/attach/guardian.h"
 #include "loader/attach/library_hook.h"
-#include "loader/attach/links.h"
+#include "loader/attach/session_state.h"
 #include "loader/failure.h"
 
 namespace hostrange {
 namespace {
 
-// What libbpf said last; goes into the message when loading fails.
-std::string last_libbpf_message;
+// Of the verifier's log, which libbpf frames: the reason stands at its end, before some statistics.
+std::string last_words(const std::string& load_log) {
+    std::istringstream lines(load_log);
+    std::string words;
+    for (std::string line; std::getline(lines, line);) {
+        const bool is_frame = line.find("-- ") != std::string::npos;
+        const bool is_statistics =
+            line.starts_with("processed ") || line.starts_with("verification time") || line.starts_with("stack depth");
+        if (!line.empty() && !is_frame && !is_statistics) words = line;
+    }
+    return words;
+}
+
+// What libbpf said last, and what the kernel said last of a program that it refused; for the message when loading
+// fails.
+std::string last_libbpf_message, refusal;
 
 int keep_libbpf_message(libbpf_print_level level, const char* format, va_list arguments) {
     if (level != LIBBPF_WARN) return 0;
-    char text[512];
-    std::vsnprintf(text, sizeof text, format, arguments);
+    char* text = nullptr;
+    if (vasprintf(&text, format, arguments) < 0) return 0;
     last_libbpf_message = text;
+    std::free(text);
     while (!last_libbpf_message.empty() && last_libbpf_message.back() == '\n') last_libbpf_message.pop_back();
+    if (last_libbpf_message.find("LOAD LOG") != std::string::npos) refusal = last_words(last_libbpf_message);
     return 0;
 }
-
-[[noreturn]] void fail_to_load(const char* what, int error) {
-    const ExitCode code = error == EPERM || error == EACCES ? ExitCode::kPermission : ExitCode::kKernel;
-    throw Failure(code, fmt::format("{}: {} ({})", what, std::strerror(error), last_libbpf_message),
-                  code == ExitCode::kPermission ? "run it with sudo; in a container it needs CAP_BPF and CAP_PERFMON"
-                                                : "docs/requirements.md lists what the kernel must have");
-}
-
-struct SkeletonDeleter {
-    void operator()(hostrange_bpf* skeleton) const { hostrange_bpf__destroy(skeleton); }
-};
-
-struct RingDeleter {
-    void operator()(ring_buffer* ring) const { ring_buffer__free(ring); }
-};
-
-class Mapping {
-public:
-    Mapping(int map, std::size_t size_bytes, int protection) : size_(size_bytes) {
-        address_ = mmap(nullptr, size_, protection, MAP_SHARED, map, 0);
-        if (address_ == MAP_FAILED) fail_to_load("mapping a BPF map", errno);
-    }
-    ~Mapping() { munmap(address_, size_); }
-    Mapping(const Mapping&) = delete;
-    Mapping& operator=(const Mapping&) = delete;
-    void* address() const { return address_; }
-
-private:
-    void* address_;
-    std::size_t size_;
-};
 
 std::size_t whole_pages(std::size_t size_bytes) {
     const std::size_t page = sysconf(_SC_PAGESIZE);
     return (size_bytes + page - 1) / page * page;
 }
 
-constexpr std::uint64_t kIgnored = HOSTRANGE_COOKIE(0, 0, 0, HOSTRANGE_SITE_IGNORED);
-
-// The sites of one file for one program.
-enum class Room { kEntry, kExit, kSteps, kReturn, kReturnSteps, kCatch };
-
 constexpr Room kExitRooms[] = {Room::kExit, Room::kReturn, Room::kReturnSteps, Room::kCatch};
 constexpr Room kEntryRooms[] = {Room::kSteps, Room::kEntry};
 
-// One probe of a plan.
-struct Probe {
-    std::uint64_t file_offset;
-    Room room;
-    std::uint64_t cookie;
-    std::vector<std::uint32_t> functions;  // indices into FilePlan::functions
-};
-
-std::uint32_t flags_of(const Site& site) {
-    std::uint32_t flags = site.continues ? HOSTRANGE_SITE_TAIL_JUMP : 0u;
-    if (site.from_frame_pointer) flags |= HOSTRANGE_SITE_FRAME_POINTER;
-    if (site.by_exception) flags |= HOSTRANGE_SITE_BY_EXCEPTION;
-    switch (site.kind) {
-        case SiteKind::kEntry:
-            return site.repeats ? flags | HOSTRANGE_SITE_REPEATS : flags;
-        case SiteKind::kInlinedEntry:
-            return flags | HOSTRANGE_SITE_QUIET | (site.repeats ? HOSTRANGE_SITE_REPEATS : 0u);
-        case SiteKind::kInlinedEnd:
-            return flags | HOSTRANGE_SITE_QUIET;
-        case SiteKind::kCalleeEnd:
-            return flags | HOSTRANGE_SITE_QUIET | HOSTRANGE_SITE_ONLY_TAILED;
-        case SiteKind::kBegin:
-        case SiteKind::kEnd:
-            return flags | HOSTRANGE_SITE_QUIET | HOSTRANGE_SITE_POINT;
-        case SiteKind::kRet:
-        case SiteKind::kTailJump:
-        case SiteKind::kReturn:
-        case SiteKind::kCatch:
+const bpf_program* program_of(const hostrange_bpf& skeleton, Room room) {
+    switch (room) {
+        case Room::kEntry:
+            return skeleton.progs.scope_entry;
+        case Room::kCatch:
+            return skeleton.progs.exception_landing;
+        case Room::kSteps:
+        case Room::kReturnSteps:
+            return skeleton.progs.scope_steps;
+        case Room::kExit:
+        case Room::kReturn:
             break;
     }
-    return flags;
+    return skeleton.progs.scope_exit;
 }
 
-std::uint64_t cookie_of(const Site& site, std::size_t number, std::uint32_t flags) {
-    const int level = HOSTRANGE_FRAME_LEVELS - HOSTRANGE_INLINED_LEVEL(static_cast<int>(site.level));
-    return HOSTRANGE_COOKIE(number, site.range, site.stack_adjust + level, flags);
+bool is_on_return(Room room) {
+    return room == Room::kReturn || room == Room::kReturnSteps;
 }
 
-// The cookie of a marker's site.
-std::uint64_t mark_of(MarkerKind kind) {
-    switch (kind) {
-        case MarkerKind::kSessionBegin:
-            return HOSTRANGE_MARK_SESSION_BEGIN;
-        case MarkerKind::kSessionEnd:
-            return HOSTRANGE_MARK_SESSION_END;
-        case MarkerKind::kCaseBegin:
-            return HOSTRANGE_MARK_CASE_BEGIN;
-        case MarkerKind::kCaseEnd:
-            return HOSTRANGE_MARK_CASE_END;
-        case MarkerKind::kPhaseBegin:
-            return HOSTRANGE_MARK_PHASE_BEGIN;
-        case MarkerKind::kPhaseEnd:
-            return HOSTRANGE_MARK_PHASE_END;
-        case MarkerKind::kMeasurement:
-            return HOSTRANGE_MARK_MEASUREMENT;
-        case MarkerKind::kPause:
-            return HOSTRANGE_MARK_PAUSE;
-        case MarkerKind::kResume:
-            return HOSTRANGE_MARK_RESUME;
-        case MarkerKind::kRangeBegin:
-        case MarkerKind::kRangeEnd:
-        case MarkerKind::kProbed:
-            break;
-    }
-    return 0;
+// A probe serves all functions that share its place, so it goes with any of them.
+bool is_left_out(const Probe& probe, const std::set<std::uint32_t>& left_out) {
+    return std::any_of(probe.functions.begin(), probe.functions.end(),
+                       [&](std::uint32_t function) { return left_out.count(function) != 0; });
 }
 
 // The exception landing may stand in a plan whose functions it is none of.
@@ -152,141 +92,63 @@ std::string name_of(const FilePlan& plan, std::uint32_t function) {
     return function < plan.functions.size() ? plan.functions[function].name : "__cxa_begin_catch";
 }
 
-// Whether probes were refused because the file can no longer be opened through the process.
+}  // namespace
+
+void fail_to_load(const char* what, int error) {
+    const ExitCode code = error == EPERM || error == EACCES ? ExitCode::kPermission : ExitCode::kKernel;
+    throw Failure(
+        code, fmt::format("{}: {} ({})", what, std::strerror(error), refusal.empty() ? last_libbpf_message : refusal),
+        code == ExitCode::kPermission ? "run it with sudo; in a container it needs CAP_BPF and CAP_PERFMON"
+                                      : "docs/requirements.md lists what the kernel must have");
+}
+
 bool has_gone(const FilePlan& plan, int error) {
     return error == ESRCH || (error == ENOENT && access(plan.open_path.c_str(), F_OK) != 0);
 }
 
-// What the programs for a single entry or end can do.
-bool is_simple(const Site& site, std::uint32_t flags) {
-    return (flags & ~HOSTRANGE_SITE_TAIL_JUMP) == 0 && !site.condition;
+Mapping::Mapping(int map, std::size_t size_bytes, int protection) : size_(size_bytes) {
+    address_ = mmap(nullptr, size_, protection, MAP_SHARED, map, 0);
+    if (address_ == MAP_FAILED) fail_to_load("mapping a BPF map", errno);
 }
 
-}  // namespace
+Mapping::~Mapping() {
+    munmap(address_, size_);
+}
 
-struct ProbeSession::State {
-    // Order matters: what stands last dies first. Links go before the programs and maps that they use.
-    std::unique_ptr<hostrange_bpf, SkeletonDeleter> skeleton;
-    std::unique_ptr<Mapping> counters_memory, stopped_memory;
-    std::unique_ptr<ring_buffer, RingDeleter> tree_ring, mark_ring, event_ring;
-    std::unique_ptr<Guardian> guardian;
-    std::vector<Link> process_links;  // exec, fork, exit of tasks
-    // By the process they are for; -1: all.
-    std::map<pid_t, std::vector<Link>> links, lasting_links;  // lasting: of markers and the library hook
-    std::map<pid_t, std::vector<Link>> probed_links;          // that tell of `links`
-    std::map<FileIdentity, std::pair<std::uint32_t, std::uint32_t>> range_markers;  // begin and end
-
-    KernelFeatures kernel;
-    AttachMode mode = AttachMode::kAuto;
-    std::uint32_t max_sites = 0;
-    int cpu_count = 0;
-    std::vector<NumberedSite> sites;
-    std::map<FileIdentity, std::vector<Probe>> probes;  // by file
-    std::uint32_t step_lists = 0;
-    const OnRecord *on_tree = nullptr, *on_mark = nullptr;
-    std::function<void(const hostrange_event&)> on_event;
-
-    const bpf_program* program(Room room) const {
-        switch (room) {
-            case Room::kEntry:
-                return skeleton->progs.scope_entry;
-            case Room::kCatch:
-                return skeleton->progs.exception_landing;
-            case Room::kSteps:
-            case Room::kReturnSteps:
-                return skeleton->progs.scope_steps;
-            case Room::kExit:
-            case Room::kReturn:
-                break;
-        }
-        return skeleton->progs.scope_exit;
+std::uint32_t ProbeSession::State::number_site(const NumberedSite& site, const FilePlan& plan) {
+    if (sites.size() >= max_sites) {
+        throw Failure(ExitCode::kAttach, fmt::format("more than {} sites (at {})", max_sites, plan.path),
+                      "make the probe map match fewer functions, or raise --max-sites");
     }
+    sites.push_back(site);
+    return sites.size() - 1;
+}
 
-    static bool is_on_return(Room room) { return room == Room::kReturn || room == Room::kReturnSteps; }
-
-    std::vector<Link> attach_room(const FilePlan& plan, Room room, pid_t process,
-                                  const std::set<std::uint32_t>& left_out, int& error) const {
-        std::vector<ProbePoint> points;
-        for (const Probe& probe : probes.at(plan.identity))
-            if (probe.room == room && !is_left_out(probe, left_out))
-                points.push_back({probe.file_offset, probe.cookie});
-        error = 0;
-        if (points.empty()) return {};
-        return attach_points(program(room), mode, process, plan.open_path, points, is_on_return(room), error);
-    }
-
-    // A probe serves all functions that share its place, so it goes with any of them.
-    static bool is_left_out(const Probe& probe, const std::set<std::uint32_t>& left_out) {
-        return std::any_of(probe.functions.begin(), probe.functions.end(),
-                           [&](std::uint32_t function) { return left_out.count(function) != 0; });
-    }
-
-    // Ends first: a scope that is opened must have its ends watched.
-    bool attach_all(const FilePlan& plan, pid_t process, const std::set<std::uint32_t>& left_out,
-                    std::vector<Link>& result, int& error) const {
-        result.clear();
-        for (const std::span<const Room> rooms :
-             {std::span<const Room>(kExitRooms), std::span<const Room>(kEntryRooms)}) {
-            for (const Room room : rooms) {
-                std::vector<Link> attached = attach_room(plan, room, process, left_out, error);
-                if (error) {
-                    result.clear();
-                    return false;
-                }
-                std::move(attached.begin(), attached.end(), std::back_inserter(result));
+// Ends first: a scope that is opened must have its ends watched.
+bool ProbeSession::State::attach_all(const FilePlan& plan, pid_t process, const std::set<std::uint32_t>& left_out,
+                                     std::vector<Link>& result, int& error) const {
+    result.clear();
+    for (const std::span<const Room> rooms : {std::span<const Room>(kExitRooms), std::span<const Room>(kEntryRooms)}) {
+        for (const Room room : rooms) {
+            std::vector<ProbePoint> points;
+            for (const Probe& probe : probes.at(plan.identity))
+                if (probe.room == room && !is_left_out(probe, left_out))
+                    points.push_back({probe.file_offset, probe.cookie});
+            error = 0;
+            if (points.empty()) continue;
+            std::vector<Link> attached = attach_points(program_of(*skeleton, room), mode, process, plan.open_path,
+                                                       points, is_on_return(room), error);
+            if (error) {
+                result.clear();
+                return false;
             }
+            std::move(attached.begin(), attached.end(), std::back_inserter(result));
         }
-        // Destroyed front to back: entries must go first.
-        std::reverse(result.begin(), result.end());
-        return true;
     }
-
-    // Makes one probe of the sites that stand at one place. `sites`: indices into plan.sites, in the order in which
-    // they act; `numbers`: by index into plan.sites.
-    Probe make_probe(const FilePlan& plan, const std::vector<std::uint32_t>& sites,
-                     const std::vector<std::uint32_t>& numbers) {
-        const Site& first = plan.sites[sites.front()];
-        Probe probe{first.file_offset, Room::kSteps, 0, {}};
-        for (const std::uint32_t index : sites) probe.functions.push_back(plan.sites[index].function);
-        if (first.kind == SiteKind::kCatch) {
-            probe.room = Room::kCatch;
-            probe.cookie = cookie_of(first, 0, 0);
-            return probe;
-        }
-        std::uint32_t flags = flags_of(first);
-        // A function that is nothing but a tail jump.
-        const bool is_lone_jump = sites.size() == 2 && first.kind == SiteKind::kEntry && is_simple(first, flags) &&
-                                  plan.sites[sites[1]].continues && !plan.sites[sites[1]].condition;
-        if (is_lone_jump) {
-            probe.room = Room::kEntry;
-            probe.cookie = cookie_of(first, numbers[sites.front()], HOSTRANGE_SITE_TAIL_JUMP);
-            return probe;
-        }
-        if (sites.size() == 1 && is_simple(first, flags)) {
-            probe.room = opens_scope(first.kind) ? Room::kEntry : first.on_return ? Room::kReturn : Room::kExit;
-            probe.cookie = cookie_of(first, numbers[sites.front()], flags);
-            return probe;
-        }
-        hostrange_steps list{};
-        const auto ends = std::count_if(sites.begin(), sites.end(), [&](std::uint32_t index) {
-            return site_order(plan.sites[index].kind) == site_order(SiteKind::kRet);
-        });
-        for (const std::uint32_t index : sites) {
-            const Site& site = plan.sites[index];
-            flags = flags_of(site);
-            // Functions of several ranges end here: whose call it is, only the scope tells.
-            if (ends > 1 && !opens_scope(site.kind)) flags |= HOSTRANGE_SITE_QUIET;
-            list.step[list.count++] = {cookie_of(site, numbers[index], flags), opens_scope(site.kind) ? 1u : 0u,
-                                       site.condition.value_or(HOSTRANGE_ALWAYS)};
-        }
-        probe.room = first.on_return ? Room::kReturnSteps : Room::kSteps;
-        probe.cookie = step_lists;
-        const __u32 key = step_lists++;
-        if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.steps_at_sites), &key, &list, BPF_ANY) != 0)
-            fail_to_load("filling a BPF map", errno);
-        return probe;
-    }
-};
+    // Destroyed front to back: entries must go first.
+    std::reverse(result.begin(), result.end());
+    return true;
+}
 
 ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_unique<State>()) {
     State& state = *state_;
@@ -389,40 +251,20 @@ std::size_t ProbeSession::number_sites(const FilePlan& plan) {
     const std::size_t first = state.sites.size();
     if (state.probes.count(plan.identity)) return first;
     std::vector<std::uint32_t> numbers(plan.sites.size());
-    // By place: the sites that stand there. A uretprobe at a place fires at another time than a probe there.
-    std::map<std::pair<std::uint64_t, bool>, std::vector<std::uint32_t>> places;
     for (std::uint32_t i = 0; i < plan.sites.size(); ++i) {
         const Site& site = plan.sites[i];
-        places[{site.file_offset, site.on_return}].push_back(i);
         if (site.kind == SiteKind::kCatch) continue;
-        if (state.sites.size() >= state.max_sites) {
-            throw Failure(ExitCode::kAttach, fmt::format("more than {} sites (at {})", state.max_sites, plan.path),
-                          "make the probe map match fewer functions, or raise --max-sites");
-        }
-        numbers[i] = state.sites.size();
-        state.sites.push_back({plan.identity, i, site.range, site.kind});
+        numbers[i] = state.number_site({plan.identity, i, site.range, site.kind}, plan);
     }
-    std::vector<Probe>& probes = state.probes[plan.identity];
-    for (auto& [place, sites] : places) {
-        std::stable_sort(sites.begin(), sites.end(), [&](std::uint32_t one, std::uint32_t other) {
-            return site_order(plan.sites[one].kind) < site_order(plan.sites[other].kind);
-        });
-        // An entry that is also the function's end is entered before it is left.
-        const auto entry = std::find_if(sites.begin(), sites.end(), [&](std::uint32_t index) {
-            return plan.sites[index].kind == SiteKind::kEntry;
-        });
-        if (entry != sites.end()) {
-            const Site& opened = plan.sites[*entry];
-            for (const std::uint32_t index : std::vector<std::uint32_t>(sites)) {
-                const Site& end = plan.sites[index];
-                const bool is_own_end =
-                    (end.kind == SiteKind::kRet || end.kind == SiteKind::kTailJump) && end.function == opened.function;
-                if (!is_own_end) continue;
-                sites.erase(std::find(sites.begin(), sites.end(), index));
-                sites.push_back(index);
-            }
-        }
-        probes.push_back(state.make_probe(plan, sites, numbers));
+    std::vector<Probe>& probes = state.probes[plan.identity] = probes_of_plan(plan, numbers);
+    for (Probe& probe : probes) {
+        if (probe.steps.empty()) continue;
+        hostrange_steps list{};
+        for (const hostrange_step& step : probe.steps) list.step[list.count++] = step;
+        const __u32 key = state.step_lists++;
+        if (bpf_map_update_elem(bpf_map__fd(state.skeleton->maps.steps_at_sites), &key, &list, BPF_ANY) != 0)
+            fail_to_load("filling a BPF map", errno);
+        probe.cookie = key;
     }
     return first;
 }
@@ -444,10 +286,10 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
         }
         // Some site is refused. Find the functions to do without, one probe at a time, then attach the rest.
         for (const Probe& probe : state.probes.at(plan.identity)) {
-            if (State::is_left_out(probe, left_out)) continue;
+            if (is_left_out(probe, left_out)) continue;
             const std::vector<Link> trial =
                 attach_points(state.skeleton->progs.scope_exit, state.mode, process, plan.open_path,
-                              {{probe.file_offset, kIgnored}}, State::is_on_return(probe.room), error);
+                              {{probe.file_offset, kIgnored}}, is_on_return(probe.room), error);
             if (!trial.empty()) continue;
             left_out.insert(probe.functions.begin(), probe.functions.end());
             for (const std::uint32_t function : probe.functions) {
@@ -464,8 +306,7 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
             return result;
         }
     }
-    for (const Probe& probe : state.probes.at(plan.identity))
-        result.sites += State::is_left_out(probe, left_out) ? 0 : 1;
+    for (const Probe& probe : state.probes.at(plan.identity)) result.sites += is_left_out(probe, left_out) ? 0 : 1;
     std::vector<Link>& kept = state.links[process];
     std::move(links.begin(), links.end(), std::back_inserter(kept));
     return result;
@@ -482,77 +323,6 @@ bool ProbeSession::attach_library_hook(const std::string& open_path, pid_t proce
     std::vector<Link>& kept = state.lasting_links[process];
     std::move(links.begin(), links.end(), std::back_inserter(kept));
     return true;
-}
-
-std::size_t ProbeSession::number_markers(const FilePlan& file, const MarkerPlan& markers) {
-    State& state = *state_;
-    const std::size_t first = state.sites.size();
-    if (state.range_markers.count(file.identity)) return first;
-    auto& [begin, end] = state.range_markers[file.identity];
-    for (std::uint32_t i = 0; i < markers.sites.size(); ++i) {
-        const MarkerKind kind = markers.sites[i].kind;
-        if (kind != MarkerKind::kRangeBegin && kind != MarkerKind::kRangeEnd) continue;
-        if (state.sites.size() >= state.max_sites) {
-            throw Failure(ExitCode::kAttach, fmt::format("more than {} sites (at {})", state.max_sites, file.path),
-                          "make the probe map match fewer functions, or raise --max-sites");
-        }
-        (kind == MarkerKind::kRangeBegin ? begin : end) = state.sites.size();
-        state.sites.push_back(
-            {file.identity, i, kMarkerRange, kind == MarkerKind::kRangeBegin ? SiteKind::kEntry : SiteKind::kRet});
-    }
-    return first;
-}
-
-int ProbeSession::attach_markers(const FilePlan& file, const MarkerPlan& markers, pid_t process) {
-    State& state = *state_;
-    const auto [begin, end] = state.range_markers.at(file.identity);
-    std::vector<ProbePoint> marks, begins, ends;
-    for (const MarkerSite& site : markers.sites) {
-        ProbePoint point{site.file_offset, 0, site.semaphore_offset};
-        switch (site.kind) {
-            case MarkerKind::kProbed:
-                break;
-            case MarkerKind::kRangeBegin:
-                point.cookie = HOSTRANGE_COOKIE(begin, kMarkerRange, 0, 0);
-                begins.push_back(point);
-                break;
-            case MarkerKind::kRangeEnd:
-                point.cookie = HOSTRANGE_COOKIE(end, kMarkerRange, 0, 0);
-                ends.push_back(point);
-                break;
-            default:
-                point.cookie = mark_of(site.kind);
-                marks.push_back(point);
-        }
-    }
-    const hostrange_bpf& skeleton = *state.skeleton;
-    const std::pair<const bpf_program*, const std::vector<ProbePoint>*> rooms[] = {
-        {skeleton.progs.marker_range_end, &ends},
-        {skeleton.progs.marker_range_begin, &begins},
-        {skeleton.progs.marker, &marks}};
-    std::vector<Link> links;
-    int placed = 0;
-    for (const auto& [program, points] : rooms) {
-        if (points->empty()) continue;
-        int error = 0;
-        std::vector<Link> attached = attach_points(program, state.mode, process, file.open_path, *points, false, error);
-        if (error) return has_gone(file, error) ? 0 : -error;
-        placed += static_cast<int>(points->size());
-        std::move(attached.begin(), attached.end(), std::back_inserter(links));
-    }
-    std::move(links.begin(), links.end(), std::back_inserter(state.lasting_links[process]));
-    return placed;
-}
-
-void ProbeSession::tell_probed(const FilePlan& file, const MarkerPlan& markers, pid_t process) {
-    for (const MarkerSite& site : markers.sites) {
-        if (site.kind != MarkerKind::kProbed) continue;
-        int error = 0;
-        std::vector<Link> links =
-            attach_points(state_->skeleton->progs.scope_exit, state_->mode, process, file.open_path,
-                          {{site.file_offset, kIgnored, site.semaphore_offset}}, false, error);
-        std::move(links.begin(), links.end(), std::back_inserter(state_->probed_links[process]));
-    }
 }
 
 void ProbeSession::detach_ranges(pid_t process) {

@@ -2,17 +2,13 @@
 #include "loader/probes/elf_file.h"
 
 #include <fcntl.h>
-#include <gelf.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
-#include <string_view>
-#include <unordered_map>
-#include <unordered_set>
+
+#include "loader/probes/elf_contents.h"
 
 namespace hostrange {
 
@@ -20,38 +16,11 @@ namespace {
 
 // What a file may make this program allocate; the largest tables seen in practice stay well below.
 constexpr std::uint64_t kMaxTableBytes = 1u << 30;
-constexpr std::uint64_t kMaxNamesBytes = 1u << 29;      // kept
-constexpr std::uint64_t kMaxNamesReadBytes = 1u << 30;  // looked at: most names stand in two tables
+constexpr std::uint64_t kMaxNamesReadBytes = 1u << 30;  // looked at, of names
 constexpr std::size_t kMaxNameBytes = 64 << 10;
-constexpr std::uint64_t kMaxNoteBytes = 64 << 10;
 constexpr std::uint64_t kMaxPathBytes = 4096;
 constexpr std::size_t kMaxSegments =
     65536 / sizeof(Elf64_Phdr);  // the kernel's limit, load_elf_phdrs() of fs/binfmt_elf.c
-
-class Descriptor {
-public:
-    explicit Descriptor(int number) : number_(number) {}
-    ~Descriptor() {
-        if (number_ >= 0) close(number_);
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    int number() const { return number_; }
-
-private:
-    int number_;
-};
-
-struct EndElf {
-    void operator()(Elf* elf) const { elf_end(elf); }
-};
-
-// An executable PT_LOAD, as far as the file backs it.
-struct Segment {
-    std::uint64_t address;
-    std::uint64_t offset;
-    std::uint64_t size;
-};
 
 // What is wrong with the kind of file; empty for an x86-64 program or shared object.
 std::string unsupported_kind(const GElf_Ehdr& header) {
@@ -82,59 +51,7 @@ std::string unsupported_kind(const GElf_Ehdr& header) {
     }
 }
 
-std::string_view without_version(std::string_view name) {
-    const std::size_t at = name.find('@');
-    return at == 0 ? name : name.substr(0, at);
-}
-
-// A function symbol whose name still lies in libelf's copy of the string table: most names stand in two tables, and
-// only one copy of each is worth making.
-struct RawFunction {
-    std::string_view name;
-    std::uint64_t address;
-    std::uint64_t size;
-    bool global;
-};
-
 }  // namespace
-
-struct ElfFile::Contents {
-    Contents(std::string path, int descriptor) : path(std::move(path)), file(descriptor) {}
-
-    std::string path;
-    Descriptor file;
-    std::unique_ptr<Elf, EndElf> elf;
-    std::uint64_t file_size = 0;
-    std::vector<Segment> segments;       // executable
-    std::vector<Segment> data_segments;  // the others
-    std::optional<std::uint64_t> frame_table;
-    std::string build_id;
-    std::string interpreter;
-    Elf_Scn* symbol_table = nullptr;
-    Elf_Scn* dynamic_symbols = nullptr;
-    std::vector<FunctionSymbol> functions;
-    std::uint64_t names_bytes = 0;
-    mutable std::uint64_t names_read_bytes = 0, tables_bytes = 0;
-    mutable std::unordered_set<std::size_t> tables;                           // sections that libelf holds in memory
-    std::optional<std::unordered_map<std::uint64_t, std::string>> got_names;  // read when first asked for
-
-    std::string read();
-    std::string read_segments();
-    void find_sections();
-    void read_build_id(const GElf_Phdr& notes);
-    void add_functions(Elf_Scn* table, std::vector<RawFunction>& found) const;
-    void read_functions(const Contents* debug);
-    bool has_debug_symbols = false;
-    void read_got_names();
-    std::optional<std::uint64_t> object_address(Elf_Scn* table, const std::string& name) const;
-    Elf_Data* table(Elf_Scn* section) const;
-    Elf_Scn* section_named(std::string_view name, GElf_Shdr& header) const;
-    std::string_view strings_from(std::size_t string_section, std::size_t offset) const;
-    std::string_view name_in(std::string_view strings, std::size_t offset) const;
-    std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t size) const;
-    const Segment* segment_of(std::uint64_t address) const;
-    const Segment* any_segment_of(std::uint64_t address) const;
-};
 
 // Empty if the bytes are not all there.
 std::vector<std::uint8_t> ElfFile::Contents::bytes(std::uint64_t offset, std::uint64_t size) const {
@@ -208,30 +125,6 @@ std::string_view ElfFile::Contents::name_in(std::string_view strings, std::size_
     const std::size_t end = rest.find('\0');
     names_read_bytes += std::min(end, rest.size());
     return end == std::string_view::npos ? std::string_view{} : rest.substr(0, end);
-}
-
-void ElfFile::Contents::read_build_id(const GElf_Phdr& notes) {
-    const std::vector<std::uint8_t> data =
-        bytes(notes.p_offset, std::min<std::uint64_t>(notes.p_filesz, kMaxNoteBytes));
-    const std::uint64_t alignment = notes.p_align == 8 ? 8 : 4;
-    const auto padded = [&](std::uint64_t size) { return (size + alignment - 1) / alignment * alignment; };
-    std::uint64_t at = 0;
-    while (build_id.empty() && at + sizeof(Elf64_Nhdr) <= data.size()) {
-        Elf64_Nhdr note;
-        std::memcpy(&note, data.data() + at, sizeof note);
-        const std::uint64_t name = at + sizeof note;
-        const std::uint64_t description = at + padded(sizeof note + std::uint64_t{note.n_namesz});
-        const std::uint64_t end = description + note.n_descsz;
-        if (description > data.size() || end > data.size()) return;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(data.data() + name, "GNU", 4) == 0) {
-            constexpr char kDigits[] = "0123456789abcdef";
-            for (std::uint64_t i = description; i < end; ++i) {
-                build_id += kDigits[data[i] >> 4];
-                build_id += kDigits[data[i] & 15];
-            }
-        }
-        at = padded(end);
-    }
 }
 
 std::string ElfFile::Contents::read_segments() {
@@ -325,34 +218,6 @@ std::optional<std::uint64_t> ElfFile::Contents::object_address(Elf_Scn* section,
     return std::nullopt;
 }
 
-void ElfFile::Contents::read_got_names() {
-    got_names.emplace();
-    GElf_Shdr symbols_header;
-    Elf_Data* symbols = table(dynamic_symbols);
-    if (symbols == nullptr || gelf_getshdr(dynamic_symbols, &symbols_header) == nullptr) return;
-    Elf_Scn* section = nullptr;
-    while ((section = elf_nextscn(elf.get(), section)) != nullptr) {
-        GElf_Shdr header;
-        if (gelf_getshdr(section, &header) == nullptr || header.sh_type != SHT_RELA) continue;
-        if (header.sh_link != elf_ndxscn(dynamic_symbols)) continue;
-        Elf_Data* relocations = table(section);
-        if (relocations == nullptr) continue;
-        const std::size_t count = relocations->d_size / sizeof(Elf64_Rela);
-        for (std::size_t i = 0; i < count; ++i) {
-            GElf_Rela relocation;
-            if (gelf_getrela(relocations, static_cast<int>(i), &relocation) == nullptr) break;
-            const auto type = GELF_R_TYPE(relocation.r_info);
-            if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
-            GElf_Sym symbol;
-            if (gelf_getsym(symbols, static_cast<int>(GELF_R_SYM(relocation.r_info)), &symbol) == nullptr) continue;
-            const std::string_view name = name_in(strings_from(symbols_header.sh_link, 0), symbol.st_name);
-            if (name.empty() || names_bytes + name.size() > kMaxNamesBytes) continue;
-            names_bytes += name.size();
-            got_names->emplace(relocation.r_offset, std::string(without_version(name)));
-        }
-    }
-}
-
 std::string ElfFile::Contents::read() {
     struct stat status;
     if (fstat(file.number(), &status) != 0) return std::strerror(errno);
@@ -441,42 +306,6 @@ const std::vector<FunctionSymbol>& ElfFile::functions() const {
     return contents_->functions;
 }
 
-std::vector<UsdtNote> ElfFile::usdt_notes() const {
-    constexpr std::uint64_t kAddressesBytes = 3 * sizeof(std::uint64_t);
-    constexpr std::uint32_t kUsdt = 3;  // the type of such notes
-    constexpr std::string_view kOwner("stapsdt\0", 8);
-    std::vector<UsdtNote> result;
-    GElf_Shdr header, base_header;
-    Elf_Scn* section = contents_->section_named(".note.stapsdt", header);
-    if (section == nullptr || header.sh_type != SHT_NOTE) return result;
-    Elf_Data* data = contents_->table(section);
-    if (data == nullptr || data->d_buf == nullptr) return result;
-    const std::string_view bytes(static_cast<const char*>(data->d_buf), data->d_size);
-    const bool has_base = contents_->section_named(".stapsdt.base", base_header) != nullptr;
-    GElf_Nhdr note;
-    std::size_t name_at = 0, description_at = 0;
-    for (std::size_t at = 0; (at = gelf_getnote(data, at, &note, &name_at, &description_at)) > 0;) {
-        if (note.n_type != kUsdt || bytes.substr(name_at, note.n_namesz) != kOwner) continue;
-        const std::string_view description = bytes.substr(description_at, note.n_descsz);
-        if (description.size() < kAddressesBytes) continue;
-        std::uint64_t addresses[3];
-        std::memcpy(addresses, description.data(), sizeof addresses);
-        std::string_view rest = description.substr(kAddressesBytes);
-        std::string texts[3];
-        for (std::string& text : texts) {
-            text = rest.substr(0, rest.find('\0'));
-            rest.remove_prefix(std::min(rest.size(), text.size() + 1));
-        }
-        UsdtNote one{.provider = texts[0], .name = texts[1], .arguments = texts[2]};
-        // A prelinker moves the file, and leaves notes as they are; the base tells by how much.
-        const std::uint64_t moved = has_base && addresses[1] ? base_header.sh_addr - addresses[1] : 0;
-        one.address = addresses[0] + moved;
-        one.semaphore = addresses[2] ? addresses[2] + moved : 0;
-        result.push_back(std::move(one));
-    }
-    return result;
-}
-
 std::string ElfFile::interpreter() const {
     return contents_->interpreter;
 }
@@ -537,41 +366,9 @@ std::optional<std::uint64_t> ElfFile::segment_end(std::uint64_t address) const {
     return segment->address + segment->size;
 }
 
-std::string ElfFile::got_target(std::uint64_t address) const {
-    if (!contents_->got_names) contents_->read_got_names();
-    const auto found = contents_->got_names->find(address);
-    return found == contents_->got_names->end() ? "" : found->second;
-}
-
-std::vector<std::string> ElfFile::imported_functions() const {
-    if (!contents_->got_names) contents_->read_got_names();
-    std::vector<std::string> names;
-    for (const auto& [address, name] : *contents_->got_names) names.push_back(name);
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    return names;
-}
-
 std::optional<std::uint64_t> ElfFile::object_address(const std::string& name) const {
     const auto found = contents_->object_address(contents_->symbol_table, name);
     return found ? found : contents_->object_address(contents_->dynamic_symbols, name);
-}
-
-std::string ElfFile::plt_target(std::uint64_t address) const {
-    constexpr std::uint64_t kSlotBytes = 16;
-    const std::optional<std::uint64_t> end = segment_end(address);
-    if (!end) return "";
-    const std::vector<std::uint8_t> slot = code(address, std::min(kSlotBytes, *end - address));
-    // endbr64, if there; then jmp *disp32(%rip), perhaps with a bnd prefix.
-    std::size_t at = 0;
-    constexpr std::uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
-    if (slot.size() >= sizeof kEndbr64 && std::equal(std::begin(kEndbr64), std::end(kEndbr64), slot.begin()))
-        at += sizeof kEndbr64;
-    if (at < slot.size() && slot[at] == 0xf2) ++at;
-    if (slot.size() < at + 6 || slot[at] != 0xff || slot[at + 1] != 0x25) return "";
-    std::int32_t displacement;
-    std::memcpy(&displacement, slot.data() + at + 2, sizeof displacement);
-    return got_target(address + at + 6 + static_cast<std::int64_t>(displacement));
 }
 
 }  // namespace hostrange

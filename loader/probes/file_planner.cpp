@@ -11,13 +11,13 @@
 #include "loader/probes/candidates.h"
 #include "loader/probes/debug_info.h"
 #include "loader/probes/placement.h"
+#include "loader/probes/point_places.h"
 
 namespace hostrange {
 
 namespace {
 
 constexpr unsigned kMostLevels = 3;  // of inlined code in one function; see HOSTRANGE_FRAME_LEVELS
-constexpr std::int32_t kReturnAddressBytes = 8;
 
 class FilePlanner {
 public:
@@ -51,8 +51,9 @@ public:
         for (Placement& placement : placements_) {
             if (!placement.matches.empty()) add_sites(placement, surroundings_, plan_);
         }
-        add_point_places();
-        drop_lone_points();
+        PointPlaces points{map_, ranges_, file_, groups_, reader_, settings_.kernel, plan_};
+        points.add();
+        lone_ = points.drop_lone(anywhere_);
         refuse_crowds();
         note_ranges();
     }
@@ -372,108 +373,7 @@ private:
         return {fmt::format("{:#x}", target)};
     }
 
-    // ---- points that are given by their place
-
-    void add_point_places() {
-        for (const std::uint32_t range : ranges_) {
-            for (const Point& point : map_.ranges[range].begin) add_point_place(range, point, SiteKind::kBegin);
-            for (const Point& point : map_.ranges[range].end) add_point_place(range, point, SiteKind::kEnd);
-        }
-    }
-
-    void add_point_place(std::uint32_t range, const Point& point, SiteKind kind) {
-        if (point.kind != Point::Kind::kPlace) return;
-        const std::string name = fmt::format("{:#x}", point.place.offset);
-        const std::optional<std::uint64_t> address = file_.address_of_offset(point.place.offset);
-        if (!address) {
-            unavailable(range, name, "there is no code at this offset of the file");
-            return;
-        }
-        const FunctionGroup group = group_around(*address);
-        const WholeFunction& whole = reader_.read(group);
-        const FlowInstruction* found = whole.flow.problem().empty() ? whole.flow.at(*address) : nullptr;
-        if (found == nullptr) {
-            unavailable(range, name, "no instruction is known to begin there");
-            return;
-        }
-        const DecodedInstruction decoded = whole.flow.decoded(*found);
-        const Instruction instruction = decoded.describe(false, settings_.kernel);
-        std::string refusal = decoded.refusal();
-        if (decoded.is_exact_nop5()) refusal = "is a five-byte nop, where the kernel's patch may overwrite the stack";
-        if (!point.place.instruction.empty() && instruction.text != point.place.instruction)
-            refusal = fmt::format("is not '{}'", point.place.instruction);
-        if (!refusal.empty()) {
-            unavailable(range, name, fmt::format("the instruction there ('{}') {}", instruction.text, refusal));
-            return;
-        }
-        const std::optional<CallFrame> frame = reader_.frames().at(*address);
-        const std::optional<FrameAddress> stack =
-            frame ? reader_.frames().frame_address(*frame, *address) : std::nullopt;
-        Site site;
-        site.kind = kind;
-        site.range = range;
-        site.function = static_cast<std::uint32_t>(plan_.functions.size());
-        site.file_offset = point.place.offset;
-        site.from_frame_pointer = stack && stack->from_frame_pointer;
-        site.stack_adjust = stack && stack->offset < INT16_MAX ? stack->offset - kReturnAddressBytes : 0;
-        site.instruction = instruction;
-        plan_.sites.push_back(site);
-        PlannedFunction function;
-        function.kind = PlannedFunction::Kind::kPoint;
-        function.symbol = function.name = name;
-        function.file_offset = point.place.offset;
-        if (!group.symbols.empty()) function.container = demangle(group.symbols.front()->name);
-        function.range = range;
-        function.labels = map_.ranges[range].labels;
-        plan_.functions.push_back(std::move(function));
-    }
-
-    // The function that an address lies in.
-    FunctionGroup group_around(std::uint64_t address) const {
-        const std::optional<CallFrame> frame = reader_.frames().at(address);
-        FunctionGroup group;
-        group.address = frame ? frame->begin : address;
-        group.next = file_.segment_end(address).value();
-        if (const FunctionGroup* known = group_at(groups_, group.address)) return *known;
-        if (frame) return group;
-        for (const FunctionGroup& known : groups_)
-            if (address >= known.address && address - known.address < known.size) return known;
-        return group;
-    }
-
     // ---- limits, and what is not there
-
-    // A beginning that nothing can end, or an end of what nothing begins, would only cost. The other point may be in
-    // another file: one that this file calls, or one that calls this.
-    void drop_lone_points() {
-        for (const std::uint32_t range : ranges_) {
-            if (!map_.ranges[range].is_point_to_point()) continue;
-            bool begins = false, ends = false, is_exported = false;
-            for (const Site& site : plan_.sites) {
-                if (site.range != range) continue;
-                begins |= site.kind == SiteKind::kBegin;
-                ends |= site.kind == SiteKind::kEnd;
-                is_exported |= site.kind == SiteKind::kEnd && is_global(plan_.functions[site.function].symbol);
-            }
-            if (begins == ends || (begins && is_imported_end(range)) || (ends && is_exported)) continue;
-            std::erase_if(plan_.sites, [&](const Site& site) { return site.range == range; });
-            lone_.insert({range, begins});
-        }
-    }
-
-    bool is_global(const std::string& symbol) const {
-        const auto& functions = file_.functions();
-        return std::any_of(functions.begin(), functions.end(),
-                           [&](const FunctionSymbol& function) { return function.global && function.name == symbol; });
-    }
-
-    bool is_imported_end(std::uint32_t range) const {
-        for (const std::string& name : file_.imported_functions())
-            for (const SymbolMatch& match : anywhere_.match(name, demangle(name)))
-                if (match.range == range && (match.role == Role::kEndEntry || match.role == Role::kEndReturn))
-                    return true;
-        return false;
-    }
 
     // A place can bear only so many sites.
     void refuse_crowds() {

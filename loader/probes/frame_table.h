@@ -22,7 +22,9 @@ struct LandingPad {
     std::uint64_t address;
 };
 
-// Where the canonical frame address lies: the stack pointer at the function's entry, plus 8.
+inline constexpr std::int32_t kReturnAddressBytes = 8;  // that a call pushes
+
+// Where the canonical frame address lies: the stack pointer at the function's entry, plus kReturnAddressBytes.
 struct FrameAddress {
     bool from_frame_pointer;  // rbp + offset; else rsp + offset
     std::int32_t offset;

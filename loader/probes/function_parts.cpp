@@ -15,7 +15,6 @@ namespace {
 constexpr std::uint64_t kMaxGuessedBytes = 64 << 10;
 
 constexpr std::size_t kMaxParts = 256;
-constexpr std::int32_t kReturnAddressBytes = 8;
 
 // What a file can make this program decode: a hostile one can have many large symbols that all match.
 constexpr std::uint64_t kMaxDecodedBytes = 64 << 20;

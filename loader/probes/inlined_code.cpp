@@ -13,7 +13,6 @@ namespace hostrange {
 namespace {
 
 constexpr std::size_t kMaxExits = 64;
-constexpr std::int32_t kReturnAddressBytes = 8;
 
 using Kind = FlowInstruction::Kind;
 

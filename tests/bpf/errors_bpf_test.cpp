@@ -165,6 +165,14 @@ TEST(Errors, Lockdown) {
                    69, "locked down");
 }
 
+TEST(Errors, NoCompiler) {
+    REQUIRE_BPF();
+    expect_failure(run_in_other_world("mount -t tmpfs none /proc/sys/net && mkdir /proc/sys/net/core && echo 0 > "
+                                      "/proc/sys/net/core/bpf_jit_enable",
+                                      "--pid " + own_pid()),
+                   69, "bpf_jit_enable=1");
+}
+
 TEST(Errors, TooManySites) {
     REQUIRE_BPF();
     Child target({target_path("hard_case_calls"), "single", "1"});

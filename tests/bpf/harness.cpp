@@ -210,13 +210,17 @@ Profiler::Profiler(std::vector<std::string> arguments)
 }
 
 Report Profiler::finish() {
+    return report_of(child_, output_);
+}
+
+Report report_of(Child& profiler, const std::string& output) {
     Report report;
-    report.status = child_.finish();
-    report.messages = child_.error();
-    report.printed = child_.output();
-    std::ifstream rows(output_);
+    report.status = profiler.finish();
+    report.messages = profiler.error();
+    report.printed = profiler.output();
+    std::ifstream rows(output);
     for (std::string line; std::getline(rows, line);) report.rows.push_back(nlohmann::json::parse(line));
-    std::ifstream meta(output_ + ".meta.json");
+    std::ifstream meta(output + ".meta.json");
     report.meta = nlohmann::json::parse(meta, nullptr, false);
     return report;
 }

@@ -103,6 +103,9 @@ private:
     Child child_;
 };
 
+// Waits for the end of a profiler and reads the report that it writes to `output`.
+Report report_of(Child& profiler, const std::string& output);
+
 // Starts the target, probes it, releases it, waits for both. `result` gets the target's last line.
 Report profile_target(const std::vector<std::string>& target, const std::vector<std::string>& options,
                       std::string& result);

@@ -28,15 +28,8 @@ Report run_scenario(const std::string& scenario, const std::string& count, std::
     for (const std::string& word : {std::string("--"), marked_program(program), scenario, count})
         command.push_back(word);
     Child profiler(command, {.environment = {{"TARGET_NO_WAIT", "1"}}, .user = std::nullopt});
-    Report report;
-    report.status = profiler.finish();
-    report.messages = profiler.error();
-    report.printed = profiler.output();
-    if (result) *result = profiler.output();
-    std::ifstream lines(output);
-    for (std::string line; std::getline(lines, line);) report.rows.push_back(nlohmann::json::parse(line));
-    std::ifstream meta(output + ".meta.json");
-    report.meta = nlohmann::json::parse(meta);
+    Report report = report_of(profiler, output);
+    if (result) *result = report.printed;
     return report;
 }
 
@@ -204,10 +197,10 @@ TEST(MarkersOfAProcess, AllProcessesAreUnderstood) {
     target.release();
     EXPECT_EQ(target.finish(), 0);
     profiler.signal(SIGINT);
-    EXPECT_EQ(profiler.finish(), 0);
-    std::ifstream lines(output);
+    const Report report = report_of(profiler, output);
+    EXPECT_EQ(report.status, 0) << report.messages;
     std::set<std::string> nodeids;
-    for (std::string line; std::getline(lines, line);) nodeids.insert(nlohmann::json::parse(line)["nodeid"]);
+    for (const nlohmann::json& row : report.rows) nodeids.insert(row["nodeid"]);
     EXPECT_EQ(nodeids, (std::set<std::string>{"", "tests/test_x.py::test[0]", "tests/test_x.py::test[1]"}));
 }
 

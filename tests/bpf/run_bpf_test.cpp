@@ -160,23 +160,6 @@ TEST(Pid, ExecKeepsItsProbes) {
     EXPECT_EQ(report.counters("executing_inner").abandoned, 10u);
 }
 
-// A breakpoint is visible in a process' memory.
-unsigned char byte_at(pid_t process, const std::string& file, std::uint64_t file_offset) {
-    std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
-    for (std::string line; std::getline(maps, line);) {
-        unsigned long start = 0, end = 0, offset = 0;
-        char permissions[5] = {};
-        if (std::sscanf(line.c_str(), "%lx-%lx %4s %lx", &start, &end, permissions, &offset) != 4) continue;
-        if (permissions[2] != 'x' || line.find(file) == std::string::npos) continue;
-        if (file_offset < offset || file_offset >= offset + (end - start)) continue;
-        std::ifstream memory("/proc/" + std::to_string(process) + "/mem");
-        memory.seekg(static_cast<std::streamoff>(start + file_offset - offset));
-        return static_cast<unsigned char>(memory.get());
-    }
-    ADD_FAILURE() << file << " is not mapped";
-    return 0;
-}
-
 // The executable mapping of a file: its bytes in the process' memory, and those of the file at the same place.
 struct Mapping {
     unsigned long start = 0, end = 0, offset = 0;
@@ -193,6 +176,18 @@ Mapping code_mapping(pid_t process, const std::string& file) {
     }
     return {};
 }
+// A breakpoint is visible in a process' memory.
+unsigned char byte_at(pid_t process, const std::string& file, std::uint64_t file_offset) {
+    const Mapping mapping = code_mapping(process, file);
+    if (file_offset < mapping.offset || file_offset >= mapping.offset + (mapping.end - mapping.start)) {
+        ADD_FAILURE() << file << " is not mapped";
+        return 0;
+    }
+    std::ifstream memory("/proc/" + std::to_string(process) + "/mem");
+    memory.seekg(static_cast<std::streamoff>(mapping.start + file_offset - mapping.offset));
+    return static_cast<unsigned char>(memory.get());
+}
+
 std::string code_of(pid_t process, const std::string& file) {
     const Mapping mapping = code_mapping(process, file);
     std::string bytes(mapping.end - mapping.start, 0);
