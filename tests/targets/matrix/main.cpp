@@ -70,6 +70,9 @@ int main() {
     repeat(20, [](int i) { add(either(i)); });
     repeat(15, [](int i) { add(retried(i)); });
     repeat(6, [](int i) { add(several_small(i)); });
+    repeat(30, [](int i) { add(jumping(i)); });
+    repeat(14, [](int i) { add(summing(i)); });
+    repeat(9, [](int i) { add(listed(i)); });
     repeat(67, [](int i) { add(parameter_on_stack(i, 2, 3, 4, 5, 6, i, 8)); });
     repeat(71, [](int i) { add(templated(i)); });
     repeat(10, [](int i) { add(static_cast<int>(templated(static_cast<long>(i)))); });
@@ -108,6 +111,12 @@ int main() {
     expect("is_wanted", 20 + 14);
     expect("may_throw", 15 + 3, 3);
     expect("small", 6 * 3 + 5 * 6 / 2);
+    expect("jumping", 30);
+    expect("jumps_away", 30, 10);
+    expect("summing", 14);
+    expect("summed", 14);
+    expect("listed", 9);
+    expect("list_add", 8 * 9 / 2);
     expect("parameter_on_stack", 67);
     expect("templated", 71 + 10);
     std::printf("checksum %u\n", checksum);

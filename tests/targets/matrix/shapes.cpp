@@ -2,6 +2,7 @@
 #include "tests/targets/matrix/shapes.h"
 
 #include <alloca.h>
+#include <setjmp.h>
 
 #include <cstdarg>
 #include <cstdlib>
@@ -57,6 +58,37 @@ void use(void* memory) {
     sink = x;
     return x * 3;
 }
+
+jmp_buf landing;
+
+[[gnu::always_inline]] inline int jumps_away(int x) {
+    sink = sink + x;
+    if (x % 3 == 0) longjmp(landing, 1);
+    return x + sink;
+}
+
+// Instances that are inlined into one another, each with statements of the same lines.
+template <int kLevel>
+[[gnu::always_inline]] inline int summed(int x) {
+    sink = sink + x;
+    return summed<kLevel - 1>(x * 3 + kLevel) + sink;
+}
+
+template <>
+[[gnu::always_inline]] inline int summed<0>(int x) {
+    sink = sink ^ x;
+    return x;
+}
+
+struct Node {
+    int value;
+    Node* next;
+};
+
+struct List {
+    Node* head = nullptr;
+    [[gnu::always_inline]] void add(int value) { head = new Node{value, head}; }
+};
 
 // Not a range: those that jump here end when it returns.
 KEPT int unprobed(int x) {
@@ -282,6 +314,26 @@ KEPT int several_small(int count) {
     int sum = 0;
     for (int i = 0; i < 3; ++i) sum += small(count + i);
     for (int i = 0; i < count; ++i) sum ^= small(i);
+    return sum;
+}
+
+KEPT int jumping(int x) {
+    return setjmp(landing) == 0 ? jumps_away(x) : 7;
+}
+
+KEPT int summing(int x) {
+    return summed<4>(x);
+}
+
+KEPT int listed(int count) {
+    List list;
+    for (int i = 0; i < count; ++i) list.add(i);
+    int sum = 0;
+    while (const Node* first = list.head) {
+        sum = sum * 3 + first->value;
+        list.head = first->next;
+        delete first;
+    }
     return sum;
 }
 

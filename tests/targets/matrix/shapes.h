@@ -35,6 +35,9 @@ int unrolled(int count);
 int either(int x);
 int retried(int x);
 int several_small(int count);
+int jumping(int x);
+int summing(int x);
+int listed(int count);
 int parameter_on_stack(int a, int b, int c, int d, int e, int f, int g, int h);
 
 struct Base {
