@@ -148,6 +148,7 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         total.lost += counters.lost;
         total.orphans += counters.orphans;
         if (counters.lost) summary.lost_by_range[sites[i].range] += counters.lost;
+        if (counters.lost || counters.overflow) summary.inexact_ranges.insert(sites[i].range);
 
         const FilePlan& plan = files_.at(sites[i].file)->plan;
         if (sites[i].range == kMarkerRange) {
@@ -204,13 +205,13 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     }
     for (const auto& [range, calls] : inlined) {
         if (calls.first == 0) continue;
-        summary.doubtful_ranges.insert(range);
+        summary.inexact_ranges.insert(range);
         warn(fmt::format("{} of the {} of {} cannot be probed and {} not counted", calls.first,
                          counted(calls.second, "inlined call", "inlined calls"), map_.ranges[range].name,
                          calls.first == 1 ? "is" : "are"));
     }
     for (const auto& [range, scopes] : doubtful_by_range) {
-        summary.doubtful_ranges.insert(range);
+        summary.inexact_ranges.insert(range);
         warn(
             fmt::format("the count of {} may be off: {} of inlined calls that the compiler has copied or split; "
                         "`hostrange-bpf probes` says which",

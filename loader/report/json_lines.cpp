@@ -95,7 +95,7 @@ void add_all_fields(std::string& line, const ReportRow& row, const UpstreamRow& 
     add_integer(line, "lost", lost == session.lost_by_range.end() ? 0 : lost->second);
     add_integer(line, "unwound", row.unwound);
     add_word(line, "exact_quantiles", samples.is_exact() ? "true" : "false");
-    add_word(line, "exact_count", session.doubtful_ranges.contains(row.key.range) ? "false" : "true");
+    add_word(line, "exact_count", session.inexact_ranges.contains(row.key.range) ? "false" : "true");
     add_word(line, "low_confidence", "null");
 }
 

@@ -24,7 +24,7 @@ struct ProcessLine {
 struct SessionSummary {
     std::map<ProcessKey, ProcessLine> processes;
     std::map<std::uint32_t, std::uint64_t> lost_by_range;  // scopes, by range number
-    std::set<std::uint32_t> doubtful_ranges;               // range numbers: calls may be missed or counted twice
+    std::set<std::uint32_t> inexact_ranges;                // range numbers: rows may miss scopes, or have some twice
     std::vector<std::string> warnings;  // one line each, shown after the table and kept in the sidecar
     nlohmann::ordered_json meta;        // the sidecar, but for what the report adds itself (totals, lost)
     double duration_s = 0;

@@ -44,6 +44,9 @@ TEST_P(ControlFlow, EveryScopeIsAccountedFor) {
     EXPECT_EQ(report.lost(), 0u) << report.meta.at("lost").dump();
     EXPECT_EQ(report.orphans(), one.orphans);
     EXPECT_EQ(report.meta.at("totals").at("overflow").get<std::uint64_t>(), one.overflow);
+    // Rows in which scopes are missing say so.
+    for (const nlohmann::json& row : report.rows)
+        EXPECT_EQ(row.at("exact_count"), report.counters(row.at("range")).overflow == 0) << row.dump();
     for (const Expected& expected : one.expected) {
         const RangeCounters counters = report.counters(expected.range);
         EXPECT_EQ(counters.entries, expected.entries) << expected.range;

@@ -169,7 +169,7 @@ TEST_F(Session, AllFieldsTellProcessesAndImplementationsApart) {
               R"("p99":100.0,"stddev":25.0,"raw_mean":75.0,"raw_median":75.0,"correction":null,"lost":5,"unwound":1,)"
               R"("exact_quantiles":true,"exact_count":true,"low_confidence":null})");
     EXPECT_EQ(Json::parse(lines[4])["pid"], 8);
-    summary_.doubtful_ranges.insert(2);
+    summary_.inexact_ranges.insert(2);
     for (const std::string& line : lines_of(json_lines(collector_, summary_, Fields::kAll)))
         EXPECT_EQ(Json::parse(line)["exact_count"], Json::parse(line)["range"] != "submit") << line;
     EXPECT_EQ(Json::parse(lines[4])["comm"], "");
