@@ -124,6 +124,19 @@ std::uint32_t ProbeSession::State::number_site(const NumberedSite& site, const F
     return sites.size() - 1;
 }
 
+std::vector<Link> ProbeSession::State::take_links(const std::function<bool(pid_t, const FileIdentity&)>& is_wanted) {
+    std::vector<Link> taken;
+    for (Links* all : all_links()) {
+        for (auto at = all->begin(); at != all->end();) {
+            auto& [owner, links] = *at;
+            const bool wanted = is_wanted(owner.first, owner.second);
+            if (wanted) std::move(links.begin(), links.end(), std::back_inserter(taken));
+            at = wanted ? all->erase(at) : std::next(at);
+        }
+    }
+    return taken;
+}
+
 // Ends first: a scope that is opened must have its ends watched.
 bool ProbeSession::State::attach_all(const FilePlan& plan, pid_t process, const std::set<std::uint32_t>& left_out,
                                      std::vector<Link>& result, int& error) const {
@@ -229,9 +242,7 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
 }
 
 ProbeSession::~ProbeSession() {
-    state_->links.clear();
-    state_->probed_links.clear();
-    state_->lasting_links.clear();
+    for (State::Links* links : state_->all_links()) links->clear();
     state_->process_links.clear();
     let_all_run();
 }
@@ -307,32 +318,38 @@ AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
         }
     }
     for (const Probe& probe : state.probes.at(plan.identity)) result.sites += is_left_out(probe, left_out) ? 0 : 1;
-    std::vector<Link>& kept = state.links[process];
-    std::move(links.begin(), links.end(), std::back_inserter(kept));
+    state.links[{process, plan.identity}] = std::move(links);
     return result;
 }
 
-bool ProbeSession::attach_library_hook(const std::string& open_path, pid_t process) {
+bool ProbeSession::attach_library_hook(const MappedFile& linker, pid_t process) {
     State& state = *state_;
-    const std::optional<LibraryHook> hook = find_library_hook(open_path);
+    const std::optional<LibraryHook> hook = find_library_hook(linker.open_path);
     if (!hook) return false;
     int error = 0;
-    std::vector<Link> links = attach_points(state.skeleton->progs.libraries_mapped, state.mode, process, open_path,
-                                            {{hook->file_offset, hook->distance_to_state}}, false, error);
+    std::vector<Link> links =
+        attach_points(state.skeleton->progs.libraries_mapped, state.mode, process, linker.open_path,
+                      {{hook->file_offset, hook->distance_to_state}}, false, error);
     if (links.empty()) return false;
-    std::vector<Link>& kept = state.lasting_links[process];
-    std::move(links.begin(), links.end(), std::back_inserter(kept));
+    state.lasting_links[{process, linker.identity}] = std::move(links);
     return true;
 }
 
 void ProbeSession::detach_ranges(pid_t process) {
-    state_->links.erase(process);
-    state_->probed_links.erase(process);
+    for (State::Links* links : {&state_->links, &state_->probed_links})
+        std::erase_if(*links, [&](const auto& entry) { return entry.first.first == process; });
 }
 
 void ProbeSession::detach(pid_t process) {
-    detach_ranges(process);
-    state_->lasting_links.erase(process);
+    close_at_once(state_->take_links([&](pid_t owner, const FileIdentity&) { return owner == process; }));
+}
+
+void ProbeSession::forget(pid_t process) {
+    state_->closer.close(state_->take_links([&](pid_t owner, const FileIdentity&) { return owner == process; }));
+}
+
+void ProbeSession::detach_file(const FileIdentity& file) {
+    close_at_once(state_->take_links([&](pid_t, const FileIdentity& probed) { return probed == file; }));
 }
 
 void ProbeSession::clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans) {
@@ -351,10 +368,9 @@ void ProbeSession::clear_inherited_breakpoints(pid_t parent, std::span<const Fil
 
 std::vector<OpenThread> ProbeSession::detach_all(const std::function<void()>& drain) {
     State& state = *state_;
-    state.links.clear();
-    state.probed_links.clear();
-    state.lasting_links.clear();
+    for (State::Links* links : state.all_links()) links->clear();
     state.process_links.clear();
+    state.closer.wait();
 
     // A program that was running when its link went away has ended now: the kernel waits for it. So the threads' states
     // stand still. Threads whose record finds no room are asked again after a drain.

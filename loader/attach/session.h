@@ -89,11 +89,17 @@ public:
     // Takes away the probes of attach() and tell_probed() that were placed for this process alone.
     void detach_ranges(pid_t process);
 
-    // Puts a probe on the dynamic linker's hook, in the file at open_path. False if it has no such hook.
-    bool attach_library_hook(const std::string& open_path, pid_t process);
+    // Puts a probe on the dynamic linker's hook. False if it has no such hook.
+    bool attach_library_hook(const MappedFile& linker, pid_t process);
 
     // Takes away what was attached for one process alone.
     void detach(pid_t process);
+
+    // The same in the background, when the process has ended.
+    void forget(pid_t process);
+
+    // Takes away what was attached in a file, for whomever, as fast as it can be done.
+    void detach_file(const FileIdentity& file);
 
     // A child inherits its parent's breakpoints. This makes the kernel take them out of processes nobody asked for.
     void clear_inherited_breakpoints(pid_t parent, std::span<const FilePlan* const> plans);

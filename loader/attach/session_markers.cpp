@@ -88,7 +88,7 @@ int ProbeSession::attach_markers(const FilePlan& file, const MarkerPlan& markers
         placed += static_cast<int>(points->size());
         std::move(attached.begin(), attached.end(), std::back_inserter(links));
     }
-    std::move(links.begin(), links.end(), std::back_inserter(state.lasting_links[process]));
+    state.lasting_links[{process, file.identity}] = std::move(links);
     return placed;
 }
 
@@ -99,7 +99,7 @@ void ProbeSession::tell_probed(const FilePlan& file, const MarkerPlan& markers, 
         std::vector<Link> links =
             attach_points(state_->skeleton->progs.scope_exit, state_->mode, process, file.open_path,
                           {{site.file_offset, kIgnored, site.semaphore_offset}}, false, error);
-        std::move(links.begin(), links.end(), std::back_inserter(state_->probed_links[process]));
+        std::move(links.begin(), links.end(), std::back_inserter(state_->probed_links[{process, file.identity}]));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <bpf/libbpf.h>
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "loader/attach/guardian.h"
+#include "loader/attach/link_closer.h"
 #include "loader/attach/links.h"
 #include "loader/attach/plan_probes.h"
 #include "loader/attach/session.h"
@@ -62,9 +64,13 @@ struct ProbeSession::State {
     std::unique_ptr<ring_buffer, RingDeleter> tree_ring, mark_ring, event_ring;
     std::unique_ptr<Guardian> guardian;
     std::vector<Link> process_links;  // exec, fork, exit of tasks
-    // By the process they are for; -1: all.
-    std::map<pid_t, std::vector<Link>> links, lasting_links;  // lasting: of markers and the library hook
-    std::map<pid_t, std::vector<Link>> probed_links;          // that tell of `links`
+    // By the process they are for (-1: all) and the file.
+    using Links = std::map<std::pair<pid_t, FileIdentity>, std::vector<Link>>;
+    Links links, lasting_links;  // lasting: of markers and the library hook
+    Links probed_links;          // that tell of `links`
+    std::array<Links*, 3> all_links() { return {&links, &probed_links, &lasting_links}; }
+    std::vector<Link> take_links(const std::function<bool(pid_t, const FileIdentity&)>& is_wanted);
+    LinkCloser closer;
     std::map<FileIdentity, std::pair<std::uint32_t, std::uint32_t>> range_markers;  // begin and end
 
     KernelFeatures kernel;

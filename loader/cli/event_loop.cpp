@@ -80,7 +80,9 @@ void EventLoop::run(std::optional<double> duration_s) {
             timeout_ms = std::min<int>(timeout_ms, static_cast<int>(left_ms) + 1);
         }
         std::vector<pollfd> waiting = {{.fd = signals_, .events = POLLIN, .revents = 0},
-                                       {.fd = profile_.session().events_descriptor(), .events = POLLIN, .revents = 0}};
+                                       {.fd = profile_.session().events_descriptor(), .events = POLLIN, .revents = 0},
+                                       {.fd = profile_.changes_descriptor(), .events = POLLIN, .revents = 0}};
+        const std::size_t first_process = waiting.size();
         std::vector<pid_t> processes;
         for (const auto& [process, descriptor] : descriptors_) {
             waiting.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
@@ -89,9 +91,11 @@ void EventLoop::run(std::optional<double> duration_s) {
         const int ready = poll(waiting.data(), waiting.size(), timeout_ms);
         if (ready < 0 && errno != EINTR) break;
         if (ready > 0) {
+            // First: a process may be about to map the new content.
+            if (waiting[2].revents) profile_.let_go_of_overwritten_files();
             if (waiting[1].revents) profile_.session().read_events(on_event);
             for (std::size_t i = 0; i < processes.size(); ++i) {
-                if (!waiting[i + 2].revents) continue;
+                if (!waiting[first_process + i].revents) continue;
                 close(descriptors_[processes[i]]);
                 descriptors_.erase(processes[i]);
                 on_gone(processes[i]);

@@ -116,6 +116,9 @@ LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
     const auto known = files_.find(file.identity);
     if (known != files_.end()) return known->second.get();
 
+    // Watched before it is read.
+    const bool watched = changes_.watch(file.identity, file.open_path);
+    const int watch_error = errno;
     auto planned = std::make_unique<PlannedFile>();
     const bool is_target = !targets_of_file(map_, file.base_name).empty();
     if (is_target) {
@@ -145,7 +148,15 @@ LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
         planned->plan = std::move(landing);
     } else {
         other_files_.insert(file.base_name);
+        changes_.unwatch(file.identity);
         planned.reset();
+    }
+    if (planned && !watched && !unwatched_told_) {
+        unwatched_told_ = true;
+        warnings_.push_back(fmt::format(
+            "{} cannot be watched for changes ({}; is fs.inotify.max_user_watches reached?): do not overwrite it while "
+            "it is profiled",
+            file.path, std::strerror(watch_error)));
     }
     PlannedFile* result = planned.get();
     if (result) order_.push_back(result);
@@ -159,7 +170,7 @@ bool LiveProfile::is_attached(const PlannedFile& file, pid_t process) const {
 }
 
 void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
-    if (!attached_[process].insert(file.plan.identity).second) return;
+    if (file.overwritten || !attached_[process].insert(file.plan.identity).second) return;
     const std::size_t first = session_->number_sites(file.plan);
     {
         const std::lock_guard lock(collector_mutex_);
@@ -178,7 +189,8 @@ void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
 }
 
 void LiveProfile::attach_markers(PlannedFile& file, pid_t process) {
-    if (file.markers.sites.empty() || !markers_attached_[process].insert(file.plan.identity).second) return;
+    if (file.overwritten || file.markers.sites.empty() || !markers_attached_[process].insert(file.plan.identity).second)
+        return;
     const std::size_t first = session_->number_markers(file.plan, file.markers);
     {
         const std::lock_guard lock(collector_mutex_);
@@ -199,7 +211,7 @@ void LiveProfile::attach_markers(PlannedFile& file, pid_t process) {
 void LiveProfile::tell_probed(pid_t process) {
     for (const FileIdentity& identity : markers_attached_[process]) {
         const PlannedFile& file = *files_.at(identity);
-        session_->tell_probed(file.plan, file.markers, process);
+        if (!file.overwritten) session_->tell_probed(file.plan, file.markers, process);
     }
 }
 
@@ -217,6 +229,19 @@ bool LiveProfile::pause_or_resume(const hostrange_event& event) {
         tell_probed(process);
     }
     return true;
+}
+
+void LiveProfile::let_go_of_overwritten_files() {
+    for (const FileIdentity& identity : changes_.take()) {
+        session_->detach_file(identity);
+        PlannedFile& file = *files_.at(identity);
+        file.overwritten = true;
+        warnings_.push_back(fmt::format(
+            "{} was overwritten in place: its probes were taken away, and later calls into it are not counted; replace "
+            "a library that is in use by renaming the new one over it",
+            file.plan.path));
+        fmt::print(stderr, "hostrange-bpf: {}\n", warnings_.back());
+    }
 }
 
 bool LiveProfile::attach_process(pid_t process, bool for_all) {
@@ -237,7 +262,7 @@ bool LiveProfile::attach_process(pid_t process, bool for_all) {
             continue;
         }
         if (mapped.base_name.rfind("ld-", 0) == 0 && !attached_[owner].count(mapped.identity)) {
-            if (session_->attach_library_hook(mapped.open_path, owner)) attached_[owner].insert(mapped.identity);
+            if (session_->attach_library_hook(mapped, owner)) attached_[owner].insert(mapped.identity);
             continue;
         }
         PlannedFile* file = plan_of(mapped);
@@ -285,7 +310,7 @@ void LiveProfile::attach_process_again(const hostrange_event& event) {
 }
 
 void LiveProfile::forget_process(pid_t process) {
-    session_->detach(process);
+    session_->forget(process);
     session_->unwatch(process);
     attached_.erase(process);
     markers_attached_.erase(process);
@@ -306,7 +331,7 @@ void LiveProfile::relieve_child_of(pid_t parent) {
     std::vector<const FilePlan*> plans;
     for (const FileIdentity& identity : found->second) {
         const auto file = files_.find(identity);
-        if (file != files_.end() && file->second) plans.push_back(&file->second->plan);
+        if (file != files_.end() && file->second && !file->second->overwritten) plans.push_back(&file->second->plan);
     }
     session_->clear_inherited_breakpoints(parent, plans);
 }

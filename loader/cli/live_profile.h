@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "loader/attach/file_changes.h"
 #include "loader/attach/session.h"
 #include "loader/cli/options.h"
 #include "loader/collect/call_tree.h"
@@ -41,6 +42,11 @@ public:
 
     // If the event says that a process asks for its probes to be taken away or put back: does it, and gives true.
     bool pause_or_resume(const hostrange_event& event);
+
+    // Files whose content is being written: a descriptor to poll, and what to call when it is readable. Their probes
+    // are taken away for good.
+    int changes_descriptor() const { return changes_.descriptor(); }
+    void let_go_of_overwritten_files();
 
     // The process is gone.
     void forget_process(pid_t process);
@@ -88,7 +94,8 @@ private:
     struct PlannedFile {
         FilePlan plan;
         MarkerPlan markers;
-        bool ranges = false;  // false: only the exception landing, or markers
+        bool ranges = false;       // false: only the exception landing, or markers
+        bool overwritten = false;  // since it was planned: the plan is of what it was
         std::uintmax_t size_bytes = 0;
         unsigned sites = 0, marker_sites = 0;  // placed
     };
@@ -113,6 +120,8 @@ private:
     std::set<pid_t> paused_;
     std::set<std::string> other_files_, unopened_;
     std::vector<std::string> warnings_;
+    FileChanges changes_;
+    bool unwatched_told_ = false;
 
     std::mutex collector_mutex_;
     std::unique_ptr<Collector> collector_;

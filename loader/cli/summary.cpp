@@ -185,6 +185,11 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         sites_by_file[sites[i].file].push_back(std::move(entry));
     }
 
+    for (const PlannedFile* file : order_) {
+        if (!file->overwritten) continue;
+        for (const PlannedFunction& function : file->plan.functions) summary.inexact_ranges.insert(function.range);
+    }
+
     const std::vector<MissingRange> missing = missing_ranges(map_, plans());
     const AssemblyLosses& losses = assembler_.losses();
     const hostrange_session_counters session = session_->session_counters();

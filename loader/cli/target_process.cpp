@@ -22,11 +22,12 @@ bool has_ended(pid_t process) {
 
 void expect_program(pid_t process) {
     const std::optional<ProcessDescription> description = describe_process(process);
-    if (!description) throw no_such_process(process);
-    if (description->has_program) return;
-    throw Failure(ExitCode::kNoProcess,
-                  fmt::format("process {} has no program: it is a kernel thread or has ended", process),
-                  "name a running program");
+    if (description && description->is_kernel_thread) {
+        throw Failure(ExitCode::kNoProcess,
+                      fmt::format("process {} ({}) is a kernel thread", process, description->comm),
+                      "name a process that runs a program");
+    }
+    if (!description || !description->has_program) throw no_such_process(process);
 }
 
 Failure no_such_process(pid_t process) {

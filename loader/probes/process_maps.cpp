@@ -195,6 +195,7 @@ std::optional<ProcessDescription> describe_process(pid_t process) {
     description.comm = text.substr(comm_begin + 1, comm_end - comm_begin - 1);
     description.user = status.st_uid;
     const char state = fields.front();
+    description.is_kernel_thread = (flags & kKernelThread) != 0;
     description.has_program = state != 'Z' && state != 'X' && (flags & (kEnding | kKernelThread)) == 0;
     return description;
 }

@@ -44,6 +44,7 @@ struct ProcessDescription {
     std::uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat, clock ticks since boot
     std::string comm;
     uid_t user = 0;
+    bool is_kernel_thread = false;
     bool has_program = true;  // not a kernel thread, and not ended or ending
 };
 std::optional<ProcessDescription> describe_process(pid_t process);

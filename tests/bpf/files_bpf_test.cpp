@@ -61,6 +61,25 @@ TEST(Files, OneInAnotherMountNamespaceIsProbed) {
     EXPECT_EQ(report.meta.at("files").at(0).at("path"), program);
 }
 
+// The probes of what a file was would stand amid the instructions of what it has become: they go before it is mapped
+// again. The content written here is the same, so that a probe which stayed would count.
+TEST(Files, OneThatIsOverwrittenLosesItsProbes) {
+    REQUIRE_BPF();
+    const std::string folder = scratch_file("overwritten"), original = target_path("libplugin.so");
+    const std::string library = folder + "/libplugin.so";
+    std::filesystem::create_directory(folder);
+    std::filesystem::copy_file(original, library);
+    const std::string load = "echo | " + target_path("hard_case_plugin") + " once 7 " + library;
+    Profiler profiler({"run", "--probe-map", hard_cases_map(), "--", "/bin/sh", "-c",
+                       load + " && cat " + original + " > " + library + " && read line && " + load});
+    profiler.child().wait_for_error(library + " was overwritten in place");
+    profiler.child().release();
+    const Report report = profiler.finish();
+    expect_sound(report);
+    EXPECT_EQ(report.sum("plugin_entry"), 1u);
+    for (const nlohmann::json& row : report.rows) EXPECT_EQ(row.at("exact_count"), false);
+}
+
 // Two copies are two files to the kernel, whatever their build-id.
 TEST(Files, CopiesAreProbedEach) {
     REQUIRE_BPF();
