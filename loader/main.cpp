@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options and wiring only.
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 
@@ -172,16 +177,38 @@ int run_program(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    // A reader that goes away, as in `| head`, is an error of writing and no reason to die in the middle.
-    std::signal(SIGPIPE, SIG_IGN);
+namespace {
+
+// What is opened later must not take the place of a standard stream that was closed.
+void open_standard_streams() {
+    for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) std::abort();
+}
+
+int run_and_report_errors(int argc, char** argv) {
     try {
         return run_program(argc, argv);
     } catch (const Failure& failure) {
         std::fprintf(stderr, "hostrange-bpf: %s\n  hint: %s\n", failure.what(), failure.hint().c_str());
         return static_cast<int>(failure.code());
     } catch (const std::exception& error) {
+        if (std::ferror(stdout)) return 0;  // fmt::print() throws when it cannot write
         std::fprintf(stderr, "hostrange-bpf: internal error: %s\n  hint: please report this\n", error.what());
         return static_cast<int>(ExitCode::kInternal);
     }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    // A reader that goes away, as in `| head`, is an error of writing and no reason to die in the middle.
+    std::signal(SIGPIPE, SIG_IGN);
+    open_standard_streams();
+    const int status = run_and_report_errors(argc, argv);
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
+    // To leave is the reader's right.
+    pollfd reader = {.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+    if (poll(&reader, 1, 0) == 1 && reader.revents & POLLERR) return status;
+    std::fprintf(stderr, "hostrange-bpf: what was printed could not be written in full\n  hint: is the disk full?\n");
+    return static_cast<int>(ExitCode::kOutput);
 }

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "loader/cli/tell.h"
 #include "loader/failure.h"
 
 namespace hostrange {
@@ -64,8 +65,7 @@ double EventLoop::elapsed_s() const {
 
 void EventLoop::show_progress() {
     if (!isatty(STDERR_FILENO)) return;
-    fmt::print(stderr, "\r{:6.1f} s  {} call trees, {} scopes ", elapsed_s(), profile_.trees_so_far(),
-               profile_.scopes_so_far());
+    tell("\r{:6.1f} s  {} call trees, {} scopes ", elapsed_s(), profile_.trees_so_far(), profile_.scopes_so_far());
     std::fflush(stderr);
     progress_shown_ = true;
 }
@@ -107,7 +107,7 @@ void EventLoop::run(std::optional<double> duration_s) {
         if (on_tick) on_tick();
         show_progress();
     }
-    if (progress_shown_) fmt::print(stderr, "\r\033[K");
+    if (progress_shown_) tell("\r\033[K");
 }
 
 }  // namespace hostrange

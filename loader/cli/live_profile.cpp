@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "loader/cli/container.h"
+#include "loader/cli/tell.h"
 #include "loader/failure.h"
 
 namespace hostrange {
@@ -240,7 +241,7 @@ void LiveProfile::let_go_of_overwritten_files() {
             "{} was overwritten in place: its probes were taken away, and later calls into it are not counted; replace "
             "a library that is in use by renaming the new one over it",
             file.plan.path));
-        fmt::print(stderr, "hostrange-bpf: {}\n", warnings_.back());
+        tell("hostrange-bpf: {}\n", warnings_.back());
     }
 }
 

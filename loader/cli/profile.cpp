@@ -12,6 +12,7 @@
 #include "loader/cli/nothing_found.h"
 #include "loader/cli/options.h"
 #include "loader/cli/target_process.h"
+#include "loader/cli/tell.h"
 #include "loader/failure.h"
 #include "loader/probes/process_maps.h"
 #include "loader/report/text.h"
@@ -27,11 +28,11 @@ void attach_or_fail(LiveProfile& profile, EventLoop& loop, pid_t process) {
 }
 
 void say_ready(const LiveProfile& profile, const std::string& whom, const ProfileOptions& options) {
-    fmt::print(stderr, "hostrange-bpf: profiling {}{}: {} of {}, {} in {} ({}); Ctrl-C ends it\n", whom,
-               options.duration_s ? fmt::format(" for {:g} s", *options.duration_s) : "",
-               counted(profile.attached_functions(), "function"), counted(profile.attached_ranges(), "range"),
-               counted(profile.attached_sites(), "site"), counted(profile.attached_files(), "file"),
-               attach_mode_name(const_cast<LiveProfile&>(profile).session().mode()));
+    tell("hostrange-bpf: profiling {}{}: {} of {}, {} in {} ({}); Ctrl-C ends it\n", whom,
+         options.duration_s ? fmt::format(" for {:g} s", *options.duration_s) : "",
+         counted(profile.attached_functions(), "function"), counted(profile.attached_ranges(), "range"),
+         counted(profile.attached_sites(), "site"), counted(profile.attached_files(), "file"),
+         attach_mode_name(const_cast<LiveProfile&>(profile).session().mode()));
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ int profile_processes(const ProfileOptions& options) {
         }
         loop.on_tick = [&] { profile.forget_gone_processes(); };
         if (profile.attached_files() == 0) {
-            fmt::print(stderr, "hostrange-bpf: no process maps a file of the probe map yet; waiting for one\n");
+            tell("hostrange-bpf: no process maps a file of the probe map yet; waiting for one\n");
         }
     } else {
         for (const pid_t process : options.processes) {

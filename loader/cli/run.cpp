@@ -15,6 +15,7 @@
 #include "loader/cli/invoking_user.h"
 #include "loader/cli/live_profile.h"
 #include "loader/cli/options.h"
+#include "loader/cli/tell.h"
 #include "loader/failure.h"
 
 namespace hostrange {
@@ -122,8 +123,7 @@ int profile_command(const ProfileOptions& options) {
         if (++signals > 1) {
             loop.stop();
         } else {
-            fmt::print(stderr, "hostrange-bpf: waiting for `{}` to end; Ctrl-C again reports without that\n",
-                       options.command[0]);
+            tell("hostrange-bpf: waiting for `{}` to end; Ctrl-C again reports without that\n", options.command[0]);
         }
     };
     loop.on_gone = [&](pid_t gone) {
@@ -144,8 +144,8 @@ int profile_command(const ProfileOptions& options) {
     profile.session().watch(process, true);
     profile.start_reading();
     profile.start_recording(false);
-    fmt::print(stderr, "hostrange-bpf: profiling `{}` (process {}, {})\n", fmt::join(options.command, " "), process,
-               attach_mode_name(profile.session().mode()));
+    tell("hostrange-bpf: profiling `{}` (process {}, {})\n", fmt::join(options.command, " "), process,
+         attach_mode_name(profile.session().mode()));
     command.go();
     loop.run(options.duration_s);
 
@@ -156,14 +156,13 @@ int profile_command(const ProfileOptions& options) {
         waitpid(process, &status, 0);
         if (const int error = command.exec_error()) {
             const bool missing = error == ENOENT;
-            fmt::print(stderr, "hostrange-bpf: {}: {}\n", options.command[0], std::strerror(error));
+            tell("hostrange-bpf: {}: {}\n", options.command[0], std::strerror(error));
             return missing ? kNotFound : kCannotExecute;
         }
     }
     profile.report(duration_s);
     if (!ended) {
-        fmt::print(stderr, "hostrange-bpf: the report is written; `{}` (process {}) goes on unprobed\n",
-                   options.command[0], process);
+        tell("hostrange-bpf: the report is written; `{}` (process {}) goes on unprobed\n", options.command[0], process);
         unblock_ending_signals();
         while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
         }

@@ -12,6 +12,7 @@
 #include "loader/cli/live_profile.h"
 #include "loader/cli/nothing_found.h"
 #include "loader/cli/plan_names.h"
+#include "loader/cli/tell.h"
 #include "loader/probes/symbol_matching.h"
 #include "loader/report/text.h"
 
@@ -419,7 +420,7 @@ void LiveProfile::report(double duration_s) {
         if (options_.output == "-") {
             std::fwrite(lines.data(), 1, lines.size(), stdout);
             for (const std::string& warning : summary.warnings) {
-                fmt::print(stderr, "hostrange-bpf: {}\n", warning);
+                tell("hostrange-bpf: {}\n", warning);
             }
             return;
         }
@@ -430,9 +431,10 @@ void LiveProfile::report(double duration_s) {
             write_atomically(options_.output + ".meta.json", summary.meta.dump(2) + "\n", owner, group);
         }
     }
-    fmt::print("{}", table(*collector_, summary, terminal_width()));
-    std::fflush(stdout);
-    if (!options_.output.empty()) fmt::print(stderr, "hostrange-bpf: report in {}\n", options_.output);
+    const std::string text = table(*collector_, summary, terminal_width());
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);  // main() looks whether it worked
+    if (!options_.output.empty()) tell("hostrange-bpf: report in {}\n", options_.output);
 }
 
 }  // namespace hostrange

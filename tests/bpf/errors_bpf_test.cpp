@@ -214,6 +214,26 @@ TEST(Errors, TargetEndsWhileProfiled) {
     EXPECT_NE(report.printed.find("No scope ended"), std::string::npos) << report.printed;
 }
 
+int status_of(const std::string& script) {
+    return Child({"/bin/sh", "-c", script}).finish();
+}
+
+TEST(Errors, StandardStreams) {
+    REQUIRE_BPF();
+    const std::string run = profiler_path() + " run -- /bin/sh -c 'exit 7'";
+    EXPECT_EQ(status_of(run + " >/dev/full"), 73);
+    EXPECT_EQ(status_of(profiler_path() + " probes --file " + target_path("hard_case_calls") + " --probe-map " +
+                        hard_cases_map() + " >/dev/full"),
+              73);
+    // Nobody has to listen.
+    EXPECT_EQ(status_of(run + " >&- 2>&- <&-"), 7);
+    const std::string status = scratch_file("status");
+    EXPECT_EQ(status_of("{ " + run + "; echo $? >" + status + "; } 2>&1 | true; exit 0"), 0);
+    int written = 0;
+    std::ifstream(status) >> written;
+    EXPECT_EQ(written, 7);
+}
+
 TEST(Errors, NoLeftovers) {
     REQUIRE_BPF();
     const std::string output = scratch_file("report.jsonl");
