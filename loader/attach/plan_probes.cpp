@@ -24,9 +24,10 @@ std::uint32_t flags_of(const Site& site) {
         case SiteKind::kBegin:
         case SiteKind::kEnd:
             return flags | HOSTRANGE_SITE_QUIET | HOSTRANGE_SITE_POINT;
+        case SiteKind::kReturn:
+            return site.ended_by_callee ? flags | HOSTRANGE_SITE_QUIET : flags;
         case SiteKind::kRet:
         case SiteKind::kTailJump:
-        case SiteKind::kReturn:
         case SiteKind::kCatch:
             break;
     }

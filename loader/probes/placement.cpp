@@ -130,6 +130,7 @@ private:
         note_names();
         if (placement_.uretprobe) {
             add_uretprobe(SiteKind::kReturn);
+            add_jumps_away();
             return;
         }
         std::set<std::string> left_to;
@@ -142,7 +143,24 @@ private:
         added.stack_adjust = kUretprobeStackAdjust;
         added.on_return = true;
         added.repeats = false;
+        const std::vector<ExitInstruction>& exits = placement_.whole->code.exits;
+        added.ended_by_callee =
+            kind == SiteKind::kReturn && std::any_of(exits.begin(), exits.end(), [](const auto& exit) {
+                return exit.kind == ExitInstruction::Kind::kTailJump;
+            });
         add(std::move(added));
+    }
+
+    // A uretprobe waits for whatever the function jumps to. If that has probes too, it is entered in the frame of a
+    // scope that must not be taken for dead.
+    void add_jumps_away() {
+        for (const ExitInstruction& exit : placement_.whole->code.exits) {
+            if (exit.kind != ExitInstruction::Kind::kTailJump) continue;
+            Site added = site(SiteKind::kTailJump, exit.instruction);
+            added.condition = exit.condition;
+            added.continues = true;
+            add(std::move(added));
+        }
     }
 
     void add_end(const ExitInstruction& exit, std::set<std::string>& left_to) {

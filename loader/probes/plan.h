@@ -37,6 +37,7 @@ struct Site {
     std::int32_t stack_adjust = 0;      // see HOSTRANGE_COOKIE_STACK_ADJUST
     bool from_frame_pointer = false;    // the adjustment is to rbp
     bool on_return = false;             // it is a uretprobe
+    bool ended_by_callee = false;       // what the function has jumped to may have ended its scope before
     bool continues = false;             // the scope stays open until the callee's end is seen
     bool repeats = false;               // an entry that other turns of a loop pass too
     bool by_exception = false;          // an end that exceptions lead to

@@ -22,6 +22,7 @@ struct Case {
     std::uint64_t orphans = 0;  // of calls on stacks that cannot be told apart
     // Where a scope ends by exception but is noticed by a later entry first, only the sum of both is certain.
     bool only_unwound_sum = false;
+    std::vector<std::string> options = {};
 };
 
 std::ostream& operator<<(std::ostream& stream, const Case& one) {
@@ -37,7 +38,7 @@ TEST_P(ControlFlow, EveryScopeIsAccountedFor) {
     command[0] = target_path("hard_case_" + command[0]);
 
     std::string result;
-    const Report report = profile_target(command, {}, result);
+    const Report report = profile_target(command, one.options, result);
     EXPECT_EQ(result, unprobed_result(command));
     ASSERT_EQ(report.status, 0) << report.messages;
     EXPECT_EQ(report.meta.at("unbalanced_sites"), 0);
@@ -165,6 +166,37 @@ INSTANTIATE_TEST_SUITE_P(
              {"tail_calls", "exception", "500"},
              {{"catching_outer", 500, 500}, {"throwing_front", 500, 250, 250}, {"throwing_back", 500, 250, 250}}}),
     [](const auto& info) { return info.param.name; });
+
+// A uretprobe of a function that jumps away fires when what it jumped to returns.
+std::vector<Case> tail_calls_by_uretprobe() {
+    const std::vector<std::string> options = {"--return-probes=uretprobe"};
+    return {Case{.name = "InFile",
+                 .target = {"tail_calls", "same_file", "500"},
+                 .expected = {{"outer", 500, 500}, {"front", 500, 500}, {"back", 500, 500}},
+                 .options = options},
+            Case{.name = "ThroughPlt",
+                 .target = {"tail_calls", "plt", "500"},
+                 .expected = {{"outer", 500, 500}, {"remote_front", 500, 500}, {"remote_back", 500, 500}},
+                 .options = options},
+            Case{.name = "Chain",
+                 .target = {"tail_calls", "chain", "500"},
+                 .expected = {{"outer", 500, 500},
+                              {"chain_first", 500, 500},
+                              {"chain_second", 500, 500},
+                              {"chain_third", 500, 500}},
+                 .options = options},
+            Case{.name = "Conditional",
+                 .target = {"tail_calls", "conditional", "500"},
+                 .expected = {{"outer", 500, 500}, {"conditional_front", 500, 500}, {"back", 250, 250}},
+                 .options = options},
+            Case{.name = "Mutual",
+                 .target = {"tail_calls", "mutual", "200", "5"},
+                 .expected = {{"outer", 200, 200}, {"ping", 600, 600}, {"pong", 600, 600}},
+                 .options = options}};
+}
+
+INSTANTIATE_TEST_SUITE_P(TailCallsByUretprobe, ControlFlow, testing::ValuesIn(tail_calls_by_uretprobe()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Depth, ControlFlow,
