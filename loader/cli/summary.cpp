@@ -216,6 +216,13 @@ SessionSummary LiveProfile::summarize(double duration_s) {
                          counted(calls.second, "inlined call", "inlined calls"), map_.ranges[range].name,
                          calls.first == 1 ? "is" : "are"));
     }
+    for (const auto& [range, scopes] : collector_->totals().uncertain_conditions) {
+        summary.inexact_ranges.insert(range);
+        warn(
+            fmt::format("the count of {} may be off: whether {} inside of another range hangs on calls that never "
+                        "returned (longjmp, for instance)",
+                        map_.ranges[range].name, counted(scopes, "scope of it was", "scopes of it were")));
+    }
     for (const auto& [range, scopes] : doubtful_by_range) {
         summary.inexact_ranges.insert(range);
         warn(

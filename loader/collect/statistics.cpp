@@ -142,7 +142,7 @@ struct Collector::Contents {
 
     void order_nodes(const std::vector<hostrange_scope>& scopes);
     std::uint32_t find_node(std::uint32_t id) const;
-    bool is_excluded(std::uint32_t range, std::uint32_t parent) const;
+    bool is_excluded(std::uint32_t range, std::uint32_t parent);
     std::uint32_t range_of(const hostrange_scope& scope) const;
     std::uint32_t call_of(const Node& node);
     void resolve_nodes();
@@ -229,18 +229,29 @@ std::uint32_t Collector::Contents::find_node(std::uint32_t id) const {
     return found != nodes.end() && found->scope->id == id ? found - nodes.begin() : kNone;
 }
 
-bool Collector::Contents::is_excluded(std::uint32_t range, std::uint32_t parent) const {
+// A scope that was abandoned (by longjmp, say) may have been left before this one began: where the answer hangs on such
+// scopes, it is noted as uncertain.
+bool Collector::Contents::is_excluded(std::uint32_t range, std::uint32_t parent) {
     const std::vector<std::uint32_t>&forbidden = ranges[range].not_inside, &wanted = ranges[range].inside;
     if (forbidden.empty() && wanted.empty()) return false;
     const auto has = [](const std::vector<std::uint32_t>& some, std::uint32_t one) {
         return std::find(some.begin(), some.end(), one) != some.end();
     };
-    bool is_inside = wanted.empty();
-    for (; parent != kNone; parent = nodes[parent].parent) {
-        if (has(forbidden, nodes[parent].range)) return true;
-        is_inside = is_inside || has(wanted, nodes[parent].range);
+    struct Answer {
+        bool is_inside, is_forbidden = false;
+        bool excludes() const { return is_forbidden || !is_inside; }
+    } all{wanted.empty()}, certain{wanted.empty()};
+    for (; parent != kNone && !certain.is_forbidden; parent = nodes[parent].parent) {
+        const std::uint32_t around = nodes[parent].range;
+        for (Answer* answer : {&all, &certain}) {
+            const bool was_abandoned = HOSTRANGE_SCOPE_ENDING(nodes[parent].scope->ending) == HOSTRANGE_ENDED_ABANDONED;
+            if (answer == &certain && was_abandoned) continue;
+            answer->is_forbidden |= has(forbidden, around);
+            answer->is_inside |= has(wanted, around);
+        }
     }
-    return !is_inside;
+    if (all.excludes() != certain.excludes()) ++totals.uncertain_conditions[range];
+    return all.excludes();
 }
 
 // kNone if there is no such range.

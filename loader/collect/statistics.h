@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -74,7 +75,9 @@ struct CollectionTotals {
     std::uint64_t unfinished_trees = 0;
     std::uint64_t scopes = 0;             // ended by an exit, counted in a row
     std::uint64_t unwound = 0;            // counted in a row
-    std::uint64_t outside_condition = 0;  // scopes that a not_inside condition took out
+    std::uint64_t outside_condition = 0;  // scopes that a condition (inside, not_inside) took out
+    std::map<std::uint32_t, std::uint64_t> uncertain_conditions;  // by range: scopes whose condition hangs on scopes
+                                                                  // that were abandoned, so that it may not have held
     std::uint64_t unknown_site = 0;  // scopes whose site nobody added, or added with a range that is none: a defect
 };
 

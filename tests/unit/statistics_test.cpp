@@ -153,6 +153,26 @@ TEST(Collector, AConditionTakesOutWhatIsInsideAtAnyDepth) {
     EXPECT_EQ(row_of(collector, 0).second->self.sum(), 50);
 }
 
+TEST(Collector, AConditionThatHangsOnAnAbandonedScopeIsUncertain) {
+    RangeTraits wanting = range("wanting");
+    wanting.inside = {0};
+    Collector collector({range("outer"), range("forbidding", {0}), wanting}, kMemory);
+    for (std::uint32_t i = 0; i < 3; ++i) collector.add_site({i, "", "", ""});
+    const auto tree = [](std::uint32_t ending) {
+        return tree_of({scope(1, 2, 1, 10), scope(2, 3, 1, 10), scope(0, 1, 0, 100, ending)});
+    };
+    collector.add_tree(tree(HOSTRANGE_ENDED_BY_EXIT));
+    collector.add_tree(tree(HOSTRANGE_ENDED_BY_EXCEPTION));
+    EXPECT_TRUE(collector.totals().uncertain_conditions.empty());
+    collector.add_tree(tree(HOSTRANGE_ENDED_ABANDONED));
+    EXPECT_EQ(collector.totals().uncertain_conditions, (std::map<std::uint32_t, std::uint64_t>{{1, 1}, {2, 1}}));
+    EXPECT_EQ(collector.totals().outside_condition, 3u);
+    // One around them that ended as it should settles it.
+    collector.add_tree(
+        tree_of({scope(2, 3, 2, 10), scope(0, 2, 1, 20, HOSTRANGE_ENDED_ABANDONED), scope(0, 1, 0, 100)}));
+    EXPECT_EQ(collector.totals().uncertain_conditions.at(2), 1u);
+}
+
 TEST(Collector, AColdRangeMakesItsTreeCold) {
     Collector collector({range("call"), range("construct", {}, true)}, kMemory);
     collector.add_site({0, "", "", ""});
