@@ -109,6 +109,7 @@ private:
     void read_records();
     void note_process(const CallTree& tree);
     void add_record(std::span<const std::byte> record);
+    std::string operators_without_cold_calls() const;
     SessionSummary summarize(double duration_s);
 
     const ProfileOptions options_;

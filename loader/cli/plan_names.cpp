@@ -41,6 +41,31 @@ const char* instruction_class_name(InstructionClass instruction_class) {
     return "single_step";
 }
 
+const char* why_there(const Site& site, const PlannedFunction& function) {
+    switch (site.kind) {
+        case SiteKind::kEntry:
+            return site.file_offset == function.file_offset ? "first_instruction" : "cheapest_of_entry";
+        case SiteKind::kRet:
+            return "returns_here";
+        case SiteKind::kTailJump:
+            return site.continues ? "scope_goes_on" : "leaves_by_jump";
+        case SiteKind::kReturn:
+            return "asked_for";
+        case SiteKind::kCalleeEnd:
+            return "returns_for_caller";
+        case SiteKind::kInlinedEntry:
+            return "inlined_begins";
+        case SiteKind::kInlinedEnd:
+            return "inlined_is_left";
+        case SiteKind::kBegin:
+        case SiteKind::kEnd:
+            return "point_of_map";
+        case SiteKind::kCatch:
+            break;
+    }
+    return "exceptions_land";
+}
+
 const char* placement_name(PlannedFunction::Kind kind) {
     switch (kind) {
         case PlannedFunction::Kind::kFunction:

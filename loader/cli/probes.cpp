@@ -15,6 +15,7 @@
 #include "loader/cli/target_process.h"
 #include "loader/failure.h"
 #include "loader/probes/edit_distance.h"
+#include "loader/report/text.h"
 
 namespace hostrange {
 namespace {
@@ -100,24 +101,35 @@ std::vector<const Site*> sites_in_order(const Listing& listing, const FilePlan& 
     return sites;
 }
 
+// What a hit costs is not known before probes are calibrated on this host.
+constexpr const char* kNoCost = "-";
+
+// Names come from files that anyone may have made.
+template <typename... Arguments>
+void put(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    const std::string text = fmt::format(format, std::forward<Arguments>(arguments)...);
+    const bool ends_line = !text.empty() && text.back() == '\n';
+    const std::string_view line = std::string_view(text).substr(0, text.size() - (ends_line ? 1 : 0));
+    fmt::print("{}{}", printable(line, true), ends_line ? "\n" : "");
+}
+
 // One line a site, the same columns in each; what is said about them begins with #.
 void print_file(const Listing& listing, const FilePlan& plan) {
-    fmt::print("# {}{}{}\n", plan.path, plan.build_id.empty() ? "" : "  build-id " + plan.build_id,
-               plan.problem.empty() ? "" : "  " + plan.problem);
-    if (plan.problem.empty() && plan.stripped)
-        fmt::print("# it is stripped: only functions that it exports are known\n");
-    if (!plan.debug_file.empty()) fmt::print("# symbols and debug information from {}\n", plan.debug_file);
+    put("# {}{}{}\n", plan.path, plan.build_id.empty() ? "" : "  build-id " + plan.build_id,
+        plan.problem.empty() ? "" : "  " + plan.problem);
+    if (plan.problem.empty() && plan.stripped) put("# it is stripped: only functions that it exports are known\n");
+    if (!plan.debug_file.empty()) put("# symbols and debug information from {}\n", plan.debug_file);
     if (plan.problem.empty() && !plan.debug_info)
-        fmt::print("# it has no debug information: inlined functions are not seen\n");
-    for (const std::string& warning : plan.warnings) fmt::print("# {}\n", warning);
+        put("# it has no debug information: inlined functions are not seen\n");
+    for (const std::string& warning : plan.warnings) put("# {}\n", warning);
 
     std::vector<std::vector<std::string>> rows = {
-        {"RANGE", "KIND", "OFFSET", "SITE", "CLASS", "INSTRUCTION", "LABELS", "FUNCTION"}};
+        {"RANGE", "KIND", "OFFSET", "SITE", "WHY", "CLASS", "COST", "INSTRUCTION", "LABELS", "FUNCTION"}};
     for (const Site* site : sites_in_order(listing, plan)) {
         const PlannedFunction& function = plan.functions[site->function];
         rows.push_back({listing.map.ranges[site->range].name, placement_name(function.kind),
-                        fmt::format("{:#x}", site->file_offset), site_kind_name(site->kind),
-                        instruction_class_name(site->instruction.instruction_class), site->instruction.text,
+                        fmt::format("{:#x}", site->file_offset), site_kind_name(site->kind), why_there(*site, function),
+                        instruction_class_name(site->instruction.instruction_class), kNoCost, site->instruction.text,
                         labels_text(function.labels),
                         function.name + (function.kind == PlannedFunction::Kind::kInlined
                                              ? "  [inlined into " + function.container + "]"
@@ -128,33 +140,32 @@ void print_file(const Listing& listing, const FilePlan& plan) {
         for (std::size_t i = 0; i + 1 < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
     if (rows.size() > 1) {
         for (const std::vector<std::string>& row : rows) {
-            for (std::size_t i = 0; i + 1 < row.size(); ++i) fmt::print("{:<{}}  ", row[i], widths[i]);
-            fmt::print("{}\n", row.back());
+            for (std::size_t i = 0; i + 1 < row.size(); ++i) put("{:<{}}  ", row[i], widths[i]);
+            put("{}\n", row.back());
         }
     }
     for (const PlannedFunction& function : plan.functions) {
         if (!listing.wanted[function.range]) continue;
         const std::string& range = listing.map.ranges[function.range].name;
-        if (!function.note.empty()) fmt::print("# {}: {}: {}\n", range, function.name, function.note);
+        if (!function.note.empty()) put("# {}: {}: {}\n", range, function.name, function.note);
         if (!function.doubt.empty())
-            fmt::print("# {}: {} in {} may be miscounted: {}\n", range, function.name, function.container,
-                       function.doubt);
+            put("# {}: {} in {} may be miscounted: {}\n", range, function.name, function.container, function.doubt);
     }
     std::map<std::pair<std::uint32_t, std::string>, unsigned> ends;
     for (const PlannedFunction& function : plan.functions)
         if (listing.wanted[function.range] && !function.ends.empty()) ++ends[{function.range, function.ends}];
     for (const auto& [key, count] : ends)
-        fmt::print("# {}: ends of {} seen by {}\n", listing.map.ranges[key.first].name,
-                   count == 1 ? "1 function" : fmt::format("{} functions", count), key.second);
+        put("# {}: ends of {} seen by {}\n", listing.map.ranges[key.first].name,
+            count == 1 ? "1 function" : fmt::format("{} functions", count), key.second);
     for (const InlinedCount& count : plan.inlined)
         if (listing.wanted[count.range])
-            fmt::print("# {}: {} of {} instances placed{}: {}\n", listing.map.ranges[count.range].name, count.placed,
-                       count.total, count.doubtful ? fmt::format(", {} of them may be miscounted", count.doubtful) : "",
-                       count.name);
+            put("# {}: {} of {} instances placed{}: {}\n", listing.map.ranges[count.range].name, count.placed,
+                count.total, count.doubtful ? fmt::format(", {} of them may be miscounted", count.doubtful) : "",
+                count.name);
     for (const Unavailable& one : plan.unavailable)
         if (listing.wanted[one.range] && !one.symbol.empty())
-            fmt::print("# {}: not placed: {}: {}\n", listing.map.ranges[one.range].name, one.symbol, one.reason);
-    fmt::print("\n");
+            put("# {}: not placed: {}: {}\n", listing.map.ranges[one.range].name, one.symbol, one.reason);
+    put("\n");
 }
 
 // A range that is in none of the files, with what comes near in any of them.
@@ -207,6 +218,7 @@ Json file_json(const Listing& listing, const FilePlan& plan) {
                     {"address", site->instruction.address},
                     {"instruction", site->instruction.text},
                     {"class", instruction_class_name(site->instruction.instruction_class)},
+                    {"why", why_there(*site, function)},
                     {"cost_ns", nullptr},
                     {"ends", function.ends},
                     {"note", function.note},
@@ -271,8 +283,8 @@ int list_probes(const ProfileOptions& options, const ProbesOptions& asked) {
     } else {
         for (const FilePlan& plan : listing.plans) print_file(listing, plan);
         for (const NotFound& one : not_found(listing)) {
-            fmt::print("# {}: not found: {}\n", map.ranges[one.range].name, one.reason);
-            for (const std::string& name : one.candidates) fmt::print("#   near: {}\n", name);
+            put("# {}: not found: {}\n", map.ranges[one.range].name, one.reason);
+            for (const std::string& name : one.candidates) put("#   near: {}\n", name);
         }
     }
     std::fflush(stdout);

@@ -119,6 +119,22 @@ std::vector<std::string> what_is_missing(const std::vector<MissingRange>& missin
 
 }  // namespace
 
+// A command's first call of an operator is cold. Where marks give the phases, they say which is.
+std::string LiveProfile::operators_without_cold_calls() const {
+    const bool has_cold_ranges =
+        std::any_of(map_.ranges.begin(), map_.ranges.end(), [](const RangeDefinition& range) { return range.cold; });
+    if (!has_cold_ranges || options_.command.empty()) return "";
+    std::map<std::string, bool> has_cold_calls;
+    for (const auto& [key, samples] : collector_->rows()) {
+        if (key.test_case == MarkLog::kNoCase && key.range < map_.ranges.size())
+            has_cold_calls[key.operator_name] |= key.phase == Phase::kCold;
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, has] : has_cold_calls)
+        if (!has && !name.empty()) names.push_back(name);
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
 SessionSummary LiveProfile::summarize(double duration_s) {
     SessionSummary summary;
     summary.duration_s = duration_s;
@@ -215,6 +231,12 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         warn(fmt::format("{} of the {} of {} cannot be probed and {} not counted", calls.first,
                          counted(calls.second, "inlined call", "inlined calls"), map_.ranges[range].name,
                          calls.first == 1 ? "is" : "are"));
+    }
+    if (const std::string operators = operators_without_cold_calls(); !operators.empty()) {
+        warn(fmt::format(
+            "no call of {} was seen to be cold, though the profile began with the process: their first calls "
+            "stand among the warm ones (a range that makes a call cold is not seen in them)",
+            operators));
     }
     for (const auto& [range, scopes] : collector_->totals().uncertain_conditions) {
         summary.inexact_ranges.insert(range);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "loader/probes/debuginfod.h"
 #include "loader/probes/elf_file.h"
 
 namespace hostrange {
@@ -92,6 +93,22 @@ bool agrees(const std::string& path, const std::string& build_id) {
     return own.empty() || build_id.empty() || own == build_id;
 }
 
+std::string find_by_link(const std::string& open_path, const std::string& path, const std::string& build_id,
+                         const std::vector<std::string>& directories, const std::string& root) {
+    const std::optional<DebugLink> link = debug_link(open_path);
+    if (!link) return "";
+    const std::string folder = path.substr(0, path.rfind('/') + 1);
+    std::vector<std::string> candidates = {root + folder + link->name, root + folder + ".debug/" + link->name};
+    for (const std::string& directory : directories) {
+        candidates.push_back(directory + "/" + link->name);
+        candidates.push_back(directory + "/" + folder + link->name);
+    }
+    for (const std::string& candidate : candidates)
+        if (is_readable(candidate) && agrees(candidate, build_id) && checksum(candidate) == link->checksum)
+            return candidate;
+    return "";
+}
+
 }  // namespace
 
 std::string read_build_id(const std::string& path) {
@@ -121,19 +138,10 @@ std::string find_debug_file(const std::string& open_path, const std::string& pat
             if (is_readable(candidate) && agrees(candidate, build_id)) return candidate;
         }
     }
-    const std::optional<DebugLink> link = debug_link(open_path);
-    if (!link) return "";
-    const std::string folder = path.substr(0, path.rfind('/') + 1);
-    std::vector<std::string> candidates = {search.root + folder + link->name,
-                                           search.root + folder + ".debug/" + link->name};
-    for (const std::string& directory : directories) {
-        candidates.push_back(directory + "/" + link->name);
-        candidates.push_back(directory + "/" + folder + link->name);
-    }
-    for (const std::string& candidate : candidates)
-        if (is_readable(candidate) && agrees(candidate, build_id) && checksum(candidate) == link->checksum)
-            return candidate;
-    return "";
+    const std::string linked = find_by_link(open_path, path, build_id, directories, search.root);
+    if (!linked.empty()) return linked;
+    const std::string fetched = fetch_debug_file(build_id);
+    return !fetched.empty() && agrees(fetched, build_id) ? fetched : "";
 }
 
 bool has_debug_info(const std::string& path) {

@@ -13,8 +13,8 @@ struct DebugFileSearch {
 };
 
 // The separate debug file of the file at `open_path`, whose name is `path` for those who see it: by build-id
-// (DIR/.build-id/xx/….debug), else by .gnu_debuglink (beside it, in .debug/, or under DIR), whose checksum must agree.
-// Empty if there is none. Nothing is fetched from the network.
+// (DIR/.build-id/xx/….debug), else by .gnu_debuglink (beside it, in .debug/, or under DIR), whose checksum must agree,
+// else from a debuginfod server, if the user has named any. Empty if there is none.
 std::string find_debug_file(const std::string& open_path, const std::string& path, const std::string& build_id,
                             const DebugFileSearch& search);
 

@@ -328,11 +328,7 @@ private:
         const char* file = number == 0 ? strings_.text(&root_, DW_AT_name) : nullptr;
         Dwarf_Die own;
         for (Dwarf_Die* unit : {dwarf_diecu(&function, &own, nullptr, nullptr), &unit_}) {
-            Dwarf_Files* files = nullptr;
-            std::size_t count = 0;
-            if (number != 0 && file == nullptr && unit != nullptr && dwarf_getsrcfiles(unit, &files, &count) == 0 &&
-                number < count)
-                file = dwarf_filesrc(files, number, nullptr, nullptr);
+            if (number != 0 && file == nullptr && unit != nullptr) file = lines_.file_name(*unit, number);
         }
         return file == nullptr ? std::nullopt : std::optional(Declaration(file, line));
     }

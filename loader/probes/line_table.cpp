@@ -45,6 +45,26 @@ std::uint64_t table_bytes(Dwarf_Die& unit) {
     return UINT64_MAX;
 }
 
+// libdw takes for granted that the strings a line table refers to have an end.
+bool strings_end(Dwarf_Die& unit) {
+    Elf* elf = dwarf_getelf(dwarf_cu_getdwarf(unit.cu));
+    std::size_t names = 0;
+    if (elf == nullptr || elf_getshdrstrndx(elf, &names) != 0) return false;
+    Elf_Scn* section = nullptr;
+    while ((section = elf_nextscn(elf, section)) != nullptr) {
+        GElf_Shdr header;
+        if (gelf_getshdr(section, &header) == nullptr || header.sh_type == SHT_NOBITS) continue;
+        const char* name = elf_strptr(elf, names, header.sh_name);
+        if (name == nullptr) continue;
+        if (!std::string_view(name).ends_with("debug_str") && !std::string_view(name).ends_with("debug_line_str"))
+            continue;
+        const Elf_Data* data = elf_rawdata(section, nullptr);  // libdw has unpacked it in place
+        if (data == nullptr || data->d_buf == nullptr || data->d_size == 0) continue;
+        if (static_cast<const char*>(data->d_buf)[data->d_size - 1] != 0) return false;
+    }
+    return true;
+}
+
 constexpr std::uint64_t kLongestInstruction = 15;  // bytes
 
 using SourcePlace = std::pair<int, int>;  // line, column
@@ -108,15 +128,28 @@ void visit_rows(Dwarf_Lines* lines, std::size_t count, const Source& source, con
 
 }  // namespace
 
-const LineTables::Table& LineTables::table_of(Dwarf_Die& unit) {
-    const auto [found, is_new] = tables_.try_emplace(unit.addr);
+bool LineTables::can_read(Dwarf_Die& unit) {
+    const auto [found, is_new] = readable_.try_emplace(unit.addr, false);
     if (!is_new) return found->second;
     const std::uint64_t bytes = table_bytes(unit);
-    if (bytes > kMaxTableBytes || bytes_read_ + bytes > kMaxTablesBytes) return found->second;
+    if (bytes > kMaxTableBytes || bytes_read_ + bytes > kMaxTablesBytes || !strings_end(unit)) return false;
     bytes_read_ += bytes;
+    return found->second = true;
+}
+
+const LineTables::Table& LineTables::table_of(Dwarf_Die& unit) {
+    const auto [found, is_new] = tables_.try_emplace(unit.addr);
+    if (!is_new || !can_read(unit)) return found->second;
     Table table;
     if (dwarf_getsrclines(&unit, &table.lines, &table.count) == 0) found->second = table;
     return found->second;
+}
+
+const char* LineTables::file_name(Dwarf_Die& unit, std::uint64_t number) {
+    Dwarf_Files* files = nullptr;
+    std::size_t count = 0;
+    if (!can_read(unit) || dwarf_getsrcfiles(&unit, &files, &count) != 0 || number >= count) return nullptr;
+    return dwarf_filesrc(files, number, nullptr, nullptr);
 }
 
 void LineTables::find_beginnings(Dwarf_Die& unit, const char* file, int line, const std::vector<Instance>& instances) {

@@ -25,14 +25,20 @@ public:
     // DWARF 5, 6.2.2) are passed over in instances that mark statements.
     void find_beginnings(Dwarf_Die& unit, const char* file, int line, const std::vector<Instance>& instances);
 
+    // The name of a file of the unit's line table; nullptr if it has none of that number, or cannot be read.
+    const char* file_name(Dwarf_Die& unit, std::uint64_t number);
+
 private:
     struct Table {
         Dwarf_Lines* lines = nullptr;
         std::size_t count = 0;
     };
+    bool can_read(Dwarf_Die& unit);  // at bounded cost, and without reading what is not there
     const Table& table_of(Dwarf_Die& unit);
 
-    std::unordered_map<const void*, Table> tables_;  // by the place of the unit's DIE in memory
+    // By the place of the unit's DIE in memory.
+    std::unordered_map<const void*, bool> readable_;
+    std::unordered_map<const void*, Table> tables_;
     std::uint64_t bytes_read_ = 0;
 };
 

@@ -211,6 +211,9 @@ private:
     void read_version(const toml::table& root) const {
         const toml::node& node = required(root, "", "version", "begin the file with: version = 1");
         if (node.value_exact<std::int64_t>() == kVersion) return;
+        if (!node.is_integer())
+            fail(node.source(), "version", fmt::format("not an integer, allowed: {}", kVersion),
+                 "write it without quotes: version = 1");
         fail(node.source(), "version", fmt::format("unsupported version, allowed: {}", kVersion),
              "use a probe map written for this release");
     }
@@ -261,6 +264,8 @@ private:
         RangeDefinition range;
         const toml::node& name = required(fields, prefix, "name", "each range has a name, such as \"operator.call\"");
         range.name = text(name, prefix + "name");
+        if (std::any_of(range.name.begin(), range.name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+            fail(name.source(), prefix + "name", "it has control characters", "use letters, digits, dots and the like");
         if (!numbers_.emplace(range.name, map_.ranges.size()).second) {
             const std::size_t other = numbers_.at(range.name);
             fail(name.source(), prefix + "name", fmt::format("'{}' is the name of ranges[{}] too", range.name, other),

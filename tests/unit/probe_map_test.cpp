@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"# nothing\n\n", "m.toml:1:1: key 'version': missing: the probe map is empty"},
         Refused{"[targets.t]\nfiles = ['x']\n" + kRange, "m.toml:1:1: key 'version': missing"},
         Refused{"version = 2\n", "m.toml:1:11: key 'version': unsupported version, allowed: 1"},
-        Refused{"version = '1'\n", "m.toml:1:11: key 'version': unsupported version, allowed: 1"},
+        Refused{"version = '1'\n", "m.toml:1:11: key 'version': not an integer, allowed: 1"},
         Refused{"version = 1\nverson = 1\n",
                 "m.toml:2:1: key 'verson': unknown key (did you mean 'version'?), allowed: version, targets, labels, "
                 "ranges"},
@@ -142,6 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{kHead + "[ranges]\nname = 'r'\n",
                 "m.toml:4:1: key 'ranges': wrong type (table), allowed: [[ranges]] tables"},
         Refused{"ranges = [1]\n" + kHead, "m.toml:1:11: key 'ranges[0]': wrong type (integer), allowed: a table"},
+        Refused{kHead + range("name = \"a\\u001bb\"\n"), "m.toml:5:8: key 'ranges[0].name': it has control characters"},
         Refused{kHead + range("nmae = 'r'\n"),
                 "m.toml:5:1: key 'ranges[0].nmae': unknown key (did you mean 'name'?), " + kRangeKeys},
         Refused{kHead + kRange + range("color = 'red'\n"),

@@ -106,6 +106,23 @@ TEST(Probes, SaysHowEndsAreSeenAndWhy) {
     EXPECT_EQ(ends({"--return-probes=uretprobe"}), "uretprobe: --return-probes says so");
 }
 
+// Entries that slide past endbr64 say so; ends say what kind of end they are.
+TEST(Probes, SaysWhyEachSiteStandsThere) {
+    const auto reasons = [](const std::string& build) {
+        std::map<std::string, std::set<std::string>> by_site;
+        const nlohmann::json listing = list_json(matrix_program(build)).json();
+        for (const nlohmann::json& site : listing.at("files").at(0).at("sites")) {
+            by_site[site.at("site")].insert(site.at("why"));
+            if (site.at("site") != "entry") continue;
+            EXPECT_EQ(site.at("why") == "first_instruction", site.at("offset") == site.at("function_offset"));
+        }
+        return by_site;
+    };
+    EXPECT_TRUE(reasons("gcc_O2").at("entry").count("first_instruction"));
+    EXPECT_TRUE(reasons("gcc_O2_cf").at("entry").count("cheapest_of_entry"));
+    EXPECT_EQ(reasons("gcc_O2").at("ret"), std::set<std::string>{"returns_here"});
+}
+
 TEST(Probes, ReadsSeparateDebugFiles) {
     const std::vector<std::string> expected = sites(list_json(matrix_program("gcc_O2")).json());
 
@@ -135,6 +152,20 @@ TEST(Probes, ReadsSeparateDebugFiles) {
     // One that was changed since is none.
     std::ofstream(linked.folder + "/.debug/debug", std::ios::app) << "changed";
     EXPECT_EQ(list_json(linked.program).status, 68);
+}
+
+TEST(Probes, AsksDebuginfodIfTheUserNamesAServer) {
+    const Stripped alone = strip("served");
+    const std::string id = list_json(alone.program).json().at("files").at(0).at("build_id");
+    const std::string place = alone.folder + "/buildid/" + id;
+    std::filesystem::create_directories(place);
+    std::filesystem::copy_file(alone.debug_file, place + "/debuginfo");
+    setenv("DEBUGINFOD_CACHE_PATH", (alone.folder + "/cache").c_str(), 1);
+    setenv("DEBUGINFOD_URLS", ("file://" + alone.folder).c_str(), 1);
+    const Listed listed = list_json(alone.program);
+    unsetenv("DEBUGINFOD_URLS");
+    EXPECT_EQ(sites(listed.json()), sites(list_json(matrix_program("gcc_O2")).json()));
+    EXPECT_EQ(list_json(alone.program).status, 68);
 }
 
 TEST(Probes, TakesPlacesThatAreGivenByHand) {
