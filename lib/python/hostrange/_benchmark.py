@@ -25,7 +25,7 @@ class Measurement(NamedTuple):
     The median is over blocks of calls, of each of which the mean is known.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # instead of tuple's method, which nobody needs of three numbers
     mean_ns: float
     median_ns: float
 
