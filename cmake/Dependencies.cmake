@@ -18,6 +18,7 @@ endfunction()
 hostrange_pkg(libbpf "libbpf>=1.3" "libbpf-dev, on Debian 12 from bookworm-backports")
 hostrange_pkg(libelf libelf libelf-dev)
 hostrange_pkg(libdw libdw libdw-dev)
+# Its header alone: the library is loaded where it is there and asked for.
 hostrange_pkg(libdebuginfod libdebuginfod libdebuginfod-dev)
 hostrange_pkg(re2 re2 libre2-dev)
 
