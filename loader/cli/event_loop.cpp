@@ -25,6 +25,9 @@ sigset_t ending_signals() {
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    // The terminal has gone; unless the user has said that this shall be ignored (nohup).
+    struct sigaction action {};
+    if (sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
     return set;
 }
 

@@ -12,7 +12,7 @@
 
 namespace hostrange {
 
-// SIGINT and SIGTERM arrive as readable events from here on, in all threads started later. Call it first.
+// SIGINT, SIGTERM and SIGHUP arrive as readable events from here on, in all threads started later. Call it first.
 void block_ending_signals();
 void unblock_ending_signals();  // in a child before exec
 
@@ -29,7 +29,7 @@ public:
 
     std::function<void(const hostrange_event&)> on_event;
     std::function<void(pid_t)> on_gone;  // a followed process
-    std::function<void(int)> on_signal;  // SIGINT or SIGTERM
+    std::function<void(int)> on_signal;  // one of these
     std::function<void()> on_tick;       // about once a second
 
     // Runs until stop() or the end of the duration.

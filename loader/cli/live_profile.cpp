@@ -170,6 +170,12 @@ bool LiveProfile::is_attached(const PlannedFile& file, pid_t process) const {
     return found != attached_.end() && found->second.count(file.plan.identity) != 0;
 }
 
+bool LiveProfile::is_probed(pid_t process) const {
+    return markers_attached_.count(process) != 0 ||
+           std::any_of(order_.begin(), order_.end(),
+                       [&](const PlannedFile* file) { return file->ranges && is_attached(*file, process); });
+}
+
 void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
     if (file.overwritten || !attached_[process].insert(file.plan.identity).second) return;
     const std::size_t first = session_->number_sites(file.plan);

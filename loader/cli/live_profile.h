@@ -48,6 +48,9 @@ public:
     int changes_descriptor() const { return changes_.descriptor(); }
     void let_go_of_overwritten_files();
 
+    // It maps a file that has ranges or markers.
+    bool is_probed(pid_t process) const;
+
     // The process is gone.
     void forget_process(pid_t process);
 

@@ -87,6 +87,11 @@ int profile_processes(const ProfileOptions& options) {
         if (nothing_attached) {
             throw nothing_found(profile.map(), whom, profile.plans(), profile.other_files());
         }
+        for (const pid_t process : asked) {
+            if (profile.is_probed(process)) continue;
+            tell("hostrange-bpf: {} maps no file of the probe map yet: nothing of it is seen before it does\n",
+                 process_name(process));
+        }
     }
     profile.start_reading();
     profile.start_recording(true);

@@ -117,9 +117,9 @@ int profile_command(const ProfileOptions& options) {
     bool ended = false;
     int status = 0, signals = 0;
     loop.on_signal = [&](int signal) {
-        // Ctrl-C reaches the command too, through the terminal; give it the time to end by itself. SIGTERM was meant
-        // for this process alone: pass it on.
-        if (signal == SIGTERM) kill(process, SIGTERM);
+        // Ctrl-C reaches the command too, through the terminal; give it the time to end by itself. The others
+        // were meant for this process alone: pass them on.
+        if (signal != SIGINT) kill(process, signal);
         if (++signals > 1) {
             loop.stop();
         } else {

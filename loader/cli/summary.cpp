@@ -152,6 +152,7 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     const std::vector<NumberedSite>& sites = session_->sites();
     std::map<FileIdentity, Json> sites_by_file;
     std::map<std::uint32_t, std::uint64_t> doubtful_by_range;  // scopes
+    std::map<std::uint32_t, std::uint64_t> abandoned_by_range, orphans_by_range;
     Json marker_sites = Json::array();
     for (std::size_t i = 0; i < sites.size(); ++i) {
         const hostrange_site_counters counters = session_->site_counters(i);
@@ -164,6 +165,8 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         total.overflow += counters.overflow;
         total.lost += counters.lost;
         total.orphans += counters.orphans;
+        if (counters.abandoned) abandoned_by_range[sites[i].range] += counters.abandoned;
+        if (counters.orphans) orphans_by_range[sites[i].range] += counters.orphans;
         if (counters.lost) summary.lost_by_range[sites[i].range] += counters.lost;
         if (counters.lost || counters.overflow) summary.inexact_ranges.insert(sites[i].range);
 
@@ -271,6 +274,16 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     if (total.orphans) {
         warn(fmt::format("{} that had begun before the probes were there, or whose stack was not told apart",
                          counted(total.orphans, "exit ended no scope: of a call", "exits ended no scope: of calls")));
+    }
+    // Their frames looked dead, and then they returned.
+    for (const auto& [range, abandoned] : abandoned_by_range) {
+        const auto orphans = orphans_by_range.find(range);
+        if (orphans == orphans_by_range.end() || range >= map_.ranges.size()) continue;
+        summary.inexact_ranges.insert(range);
+        warn(fmt::format(
+            "up to {} of {} may have returned and not been counted: stacks that lie in one memory area without "
+            "guard pages (fibers) cannot be told apart",
+            counted(std::min(abandoned, orphans->second), "unwound scope", "unwound scopes"), map_.ranges[range].name));
     }
     if (open_total)
         warn(fmt::format("{} still open at the end and not measured", counted(open_total, "scope was", "scopes were")));

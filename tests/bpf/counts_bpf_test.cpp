@@ -191,14 +191,16 @@ TEST(Processes, AllFindsThoseThatRunAndThoseThatComeLater) {
 
 TEST(Interrupt, MakesTheReportAndLeavesTheTargetRunning) {
     REQUIRE_BPF();
-    Child target({target_path("hard_case_calls"), "spin", "100"});
-    target.wait_for_output("ready");
-    Profiler profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()});
-    profiler.child().signal(SIGINT);
-    const Report report = profiler.finish();
-    expect_sound(report);
-    target.release();
-    EXPECT_EQ(target.finish(), 0);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+        Child target({target_path("hard_case_calls"), "spin", "100"});
+        target.wait_for_output("ready");
+        Profiler profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()});
+        profiler.child().signal(signal);
+        const Report report = profiler.finish();
+        expect_sound(report);
+        target.release();
+        EXPECT_EQ(target.finish(), 0);
+    }
 }
 
 }  // namespace

@@ -83,6 +83,21 @@ TEST(Errors, NothingMapped) {
     EXPECT_EQ(target.finish(), 0);
 }
 
+TEST(Errors, OneOfTwoProcessesMapsNothing) {
+    REQUIRE_BPF();
+    Child target({target_path("hard_case_calls"), "single", "1"}), other({"/bin/cat"});
+    target.wait_for_output("ready");
+    Profiler profiler({"--pid", std::to_string(target.process()), "--pid", std::to_string(other.process()),
+                       "--probe-map", hard_cases_map()});
+    target.release();
+    other.release();
+    const Report report = profiler.finish();
+    expect_sound(report);
+    EXPECT_EQ(report.sum("outer"), 1u);
+    const std::string said = "process " + std::to_string(other.process()) + " (cat) maps no file of the probe map yet";
+    EXPECT_NE(report.messages.find(said), std::string::npos) << report.messages;
+}
+
 TEST(Errors, ACommandThatMapsNothingIsSaidToBeUnprobed) {
     REQUIRE_BPF();
     for (const std::vector<std::string>& command :
