@@ -19,34 +19,9 @@ namespace {
 constexpr std::uint64_t kMaxTableBytes = 8u << 20;    // of one unit; the largest real ones have about one MiB
 constexpr std::uint64_t kMaxTablesBytes = 32u << 20;  // of all
 
-// How long the unit's line table is, as its first field says (DWARF 5, 6.2.4); UINT64_MAX if that cannot be read.
-std::uint64_t table_bytes(Dwarf_Die& unit) {
-    Dwarf_Attribute attribute;
-    Dwarf_Word offset = 0;
-    if (dwarf_attr(&unit, DW_AT_stmt_list, &attribute) == nullptr || dwarf_formudata(&attribute, &offset) != 0)
-        return UINT64_MAX;
-    Elf* elf = dwarf_getelf(dwarf_cu_getdwarf(unit.cu));
-    std::size_t names = 0;
-    if (elf == nullptr || elf_getshdrstrndx(elf, &names) != 0) return UINT64_MAX;
-    Elf_Scn* section = nullptr;
-    while ((section = elf_nextscn(elf, section)) != nullptr) {
-        GElf_Shdr header;
-        if (gelf_getshdr(section, &header) == nullptr) continue;
-        const char* name = elf_strptr(elf, names, header.sh_name);
-        if (name == nullptr || !std::string_view(name).ends_with("debug_line")) continue;
-        const Elf_Data* data = elf_getdata(section, nullptr);  // libdw has unpacked it in place
-        std::uint32_t length = 0;
-        if ((header.sh_flags & SHF_COMPRESSED) != 0 || data == nullptr || data->d_buf == nullptr ||
-            offset > data->d_size || data->d_size - offset < 4)
-            return UINT64_MAX;
-        std::memcpy(&length, static_cast<const char*>(data->d_buf) + offset, sizeof length);
-        return length;  // of 64-bit DWARF 0xffffffff, which is too long
-    }
-    return UINT64_MAX;
-}
-
-// libdw takes for granted that the strings a line table refers to have an end.
-bool strings_end(Dwarf_Die& unit) {
+// Calls visit(section, header, name) for each section with a name that has content, until that gives true.
+template <typename Visit>
+bool any_section(Dwarf_Die& unit, const Visit& visit) {
     Elf* elf = dwarf_getelf(dwarf_cu_getdwarf(unit.cu));
     std::size_t names = 0;
     if (elf == nullptr || elf_getshdrstrndx(elf, &names) != 0) return false;
@@ -55,14 +30,40 @@ bool strings_end(Dwarf_Die& unit) {
         GElf_Shdr header;
         if (gelf_getshdr(section, &header) == nullptr || header.sh_type == SHT_NOBITS) continue;
         const char* name = elf_strptr(elf, names, header.sh_name);
-        if (name == nullptr) continue;
-        if (!std::string_view(name).ends_with("debug_str") && !std::string_view(name).ends_with("debug_line_str"))
-            continue;
-        const Elf_Data* data = elf_rawdata(section, nullptr);  // libdw has unpacked it in place
-        if (data == nullptr || data->d_buf == nullptr || data->d_size == 0) continue;
-        if (static_cast<const char*>(data->d_buf)[data->d_size - 1] != 0) return false;
+        if (name != nullptr && visit(section, header, std::string_view(name))) return true;
     }
-    return true;
+    return false;
+}
+
+// How long the unit's line table is, as its first field says (DWARF 5, 6.2.4); UINT64_MAX if that cannot be read.
+std::uint64_t table_bytes(Dwarf_Die& unit) {
+    Dwarf_Attribute attribute;
+    Dwarf_Word offset = 0;
+    if (dwarf_attr(&unit, DW_AT_stmt_list, &attribute) == nullptr || dwarf_formudata(&attribute, &offset) != 0)
+        return UINT64_MAX;
+    std::uint64_t bytes = UINT64_MAX;
+    any_section(unit, [&](Elf_Scn* section, const GElf_Shdr& header, std::string_view name) {
+        if (!name.ends_with("debug_line")) return false;
+        const Elf_Data* data = elf_getdata(section, nullptr);  // libdw has unpacked it in place
+        std::uint32_t length = 0;
+        const bool is_there = (header.sh_flags & SHF_COMPRESSED) == 0 && data != nullptr && data->d_buf != nullptr &&
+                              offset <= data->d_size && data->d_size - offset >= sizeof length;
+        if (!is_there) return true;
+        std::memcpy(&length, static_cast<const char*>(data->d_buf) + offset, sizeof length);
+        bytes = length;  // of 64-bit DWARF 0xffffffff, which is too long
+        return true;
+    });
+    return bytes;
+}
+
+// libdw takes for granted that the strings a line table refers to have an end.
+bool strings_end(Dwarf_Die& unit) {
+    return !any_section(unit, [](Elf_Scn* section, const GElf_Shdr&, std::string_view name) {
+        if (!name.ends_with("debug_str") && !name.ends_with("debug_line_str")) return false;
+        const Elf_Data* data = elf_rawdata(section, nullptr);  // libdw has unpacked it in place
+        return data != nullptr && data->d_buf != nullptr && data->d_size != 0 &&
+               static_cast<const char*>(data->d_buf)[data->d_size - 1] != 0;
+    });
 }
 
 constexpr std::uint64_t kLongestInstruction = 15;  // bytes
