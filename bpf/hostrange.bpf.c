@@ -17,6 +17,7 @@
 #include "bpf/kernel_types.h"
 #include "bpf/hostrange.h"
 #include "bpf/scopes.h"
+#include "bpf/late_ends.h"
 #include "bpf/processes.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -198,7 +199,13 @@ static __noinline int exit_slowly(__u64 cookie, __u64 stack_pointer, __u64 now_n
 			state->overflow_open--;
 		return 0;
 	} else {
-		count_orphan(HOSTRANGE_COOKIE_SITE(cookie));
+		/* One that leaves by a tail jump ends here, too: its callee may have no site. */
+		if (state->took_for_dead)
+			bpf_for_each_map_elem(&steps, end_if_taken_for_dead, &walk, 0);
+		if (walk.found)
+			bpf_for_each_map_elem(&steps, end_if_taken_for_dead, &walk, 0);
+		else
+			count_orphan(HOSTRANGE_COOKIE_SITE(cookie));
 		if (walk.dropped)
 			end_tree_if_outermost(state);
 		return 0;
@@ -381,6 +388,7 @@ int BPF_PROG(program_start, struct task_struct *task, int old_pid)
 
 	if (state) {
 		abandon_everything(state);
+		forget_those_taken_for_dead(state);
 		introduce(state);
 	}
 	tell_of_current(HOSTRANGE_EVENT_EXEC, old_pid);

@@ -96,6 +96,8 @@ enum hostrange_ending {
 	HOSTRANGE_ENDED_BY_EXIT = 0,
 	HOSTRANGE_ENDED_BY_EXCEPTION = 1,
 	HOSTRANGE_ENDED_ABANDONED = 2,
+	HOSTRANGE_ENDED_LATE = 3, /* by an exit, after it had been sent with another ending; known by thread, site and
+	                             start */
 };
 
 #define HOSTRANGE_SCOPE_ENDING(ending) ((ending)&0xff) /* enum hostrange_ending */

@@ -235,11 +235,7 @@ static __noinline int end_detached(__u32 site, __u64 token, __u64 now_ns)
 	struct detached_key key = {.token = token, .process_id = bpf_get_current_pid_tgid() >> 32};
 	struct detached_scope *scope = bpf_map_lookup_elem(&detached_scopes, &key), ended;
 	struct thread_state *state = current_state();
-	struct hostrange_site_counters *counters;
-	struct {
-		struct hostrange_tree_header header;
-		struct hostrange_scope scope;
-	} record = {};
+	struct hostrange_scope finished = {.id = 1};
 
 	if (!state || !scope) {
 		count_orphan(site);
@@ -248,22 +244,11 @@ static __noinline int end_detached(__u32 site, __u64 token, __u64 now_ns)
 	ended = *scope;
 	if (bpf_map_delete_elem(&detached_scopes, &key))
 		return 0;
-	record.header = state->header;
-	record.header.part = 0;
-	record.header.scope_count = 1;
-	record.header.flags = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_DETACHED;
-	record.scope.site = ended.site;
-	record.scope.id = 1;
-	record.scope.ending = HOSTRANGE_ENDED_BY_EXIT | number_of_name(ended.name) << 8;
-	record.scope.start_ns = ended.start_ns;
-	record.scope.duration_ns = now_ns - ended.start_ns;
-	counters = counters_of(ended.site);
-	if (!counters)
-		return 0;
-	COUNT(counters->exits);
-	__sync_fetch_and_add(&counters->total_ns, record.scope.duration_ns);
-	if (bpf_ringbuf_output(&trees, &record, sizeof(record), BPF_RB_NO_WAKEUP))
-		COUNT(counters->lost);
+	finished.site = ended.site;
+	finished.ending = HOSTRANGE_ENDED_BY_EXIT | number_of_name(ended.name) << 8;
+	finished.start_ns = ended.start_ns;
+	finished.duration_ns = now_ns - ended.start_ns;
+	send_alone(state, &finished);
 	return 0;
 }
 

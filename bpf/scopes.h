@@ -15,7 +15,8 @@
 #define TAILED 0x80000000u /* the function has left by a tail jump; its callee will return for it */
 #define ON_SIGNAL_STACK 0x40000000u /* opened by a signal handler that runs on the thread's alternate stack */
 #define POINT 0x20000000u /* of a point-to-point range */
-#define SCOPE_NUMBER 0x1fffffffu
+#define TAKEN_FOR_DEAD 0x10000000u /* not open any more; see DEAD_PLACES */
+#define SCOPE_NUMBER 0x0fffffffu
 
 /* Range and stack pointer at the function's entry in one word: what an exit is matched by. User addresses have 47 bits.
  */
@@ -55,7 +56,9 @@ struct thread_state {
 	__u8 parts_lost;
 	__u8 recorded; /* the current tree began while `recording` was set */
 	__u8 has_signal_stack; /* when the current tree began */
-	__u8 reserved;
+	__u8 took_for_dead; /* there may be scopes that were taken for dead */
+	__u8 forgotten; /* place of the one among them that was overwritten last */
+	__u8 reserved[7];
 	__u64 program; /* unlike that of any other thread and of what ran in this one before exec */
 	struct open_scope open[HOSTRANGE_MAX_DEPTH];
 	struct hostrange_tree_header header;
@@ -136,7 +139,8 @@ static __always_inline bool on_signal_stack(struct task_struct *task, __u64 addr
 
 /*
  * Two addresses are on one stack if both are, or neither is, on the thread's signal stack, and one memory area holds
- * both. Fiber stacks laid side by side in one area without guard pages look like one stack: a known limit.
+ * both. Fiber stacks laid side by side in one area without guard pages look like one stack: for them, scopes that are
+ * taken for dead are remembered.
  */
 static __always_inline bool same_stack(__u64 one, __u64 other)
 {
@@ -280,6 +284,63 @@ static __always_inline bool has_jumped(struct thread_state *state, __u32 depth)
 	return id & TAILED;
 }
 
+/*
+ * Scopes that are dropped because their frames look dead are remembered at the far end of `open`, which a thread hardly
+ * ever fills; a scope that is opened there overwrites them. If the exit of one comes all the same, it was alive, on
+ * another stack in the same memory area, and late_ends.h sets right what has been said of it.
+ */
+#define DEAD_PLACES (HOSTRANGE_MAX_DEPTH / 2)
+#define INDEX_OF_DEAD_PLACE(place) (HOSTRANGE_MAX_DEPTH - 1 - (place))
+
+struct dead_place {
+	__u64 key;
+	__u32 found; /* index in `open`, or 0 */
+};
+
+/* A place for a scope of this key: that of an earlier one in the same frame, which then was dead, or a free one. */
+static long find_dead_place(void *map, __u32 *step, __u32 *value, struct dead_place *place)
+{
+	struct thread_state *state = current_state();
+	__u32 index = INDEX_OF_DEAD_PLACE(*step);
+	struct open_scope *scope;
+
+	if (!state || *step >= DEAD_PLACES || index < state->depth)
+		return 1;
+	scope = &state->open[index & DEPTH_MASK];
+	if (!(scope->id & TAKEN_FOR_DEAD)) {
+		if (!place->found)
+			place->found = index;
+		return 0;
+	}
+	if (scope->key != place->key)
+		return 0;
+	place->found = index;
+	return 1;
+}
+
+static __always_inline void remember_as_dead(struct thread_state *state, struct open_scope *scope, __u32 ending)
+{
+	struct dead_place place = {.key = scope->key};
+	struct open_scope *kept;
+
+	if (!state->recorded)
+		return;
+	bpf_for_each_map_elem(&steps, find_dead_place, &place, 0);
+	if (!place.found) {
+		/* Another one must go: each in its turn. */
+		state->forgotten = (state->forgotten + 1) & (DEAD_PLACES - 1);
+		place.found = INDEX_OF_DEAD_PLACE(state->forgotten);
+		if (place.found < state->depth)
+			return;
+	}
+	kept = &state->open[place.found & DEPTH_MASK];
+	kept->key = scope->key;
+	kept->start_ns = scope->start_ns;
+	kept->site = scope->site;
+	kept->id = (scope->id & TAILED) | TAKEN_FOR_DEAD | ending;
+	state->took_for_dead = 1;
+}
+
 /* Drops the innermost scope if the code that runs now, at walk->stack_pointer, proves that its frame is gone. */
 static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
 {
@@ -311,6 +372,8 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 		COUNT(session_counters.other_stack);
 		return 1;
 	}
+	if (!(top->id & POINT))
+		remember_as_dead(state, top, walk->ending);
 dead:
 	finish_scope(state, depth - 1, walk->now_ns, walk->ending);
 	state->depth = depth - 1;

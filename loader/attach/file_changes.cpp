@@ -5,25 +5,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-
-#include "loader/failure.h"
+#include <cerrno>
 
 namespace hostrange {
 
 FileChanges::FileChanges() : descriptor_(inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
-    if (descriptor_ < 0) {
-        throw Failure(ExitCode::kInternal, "inotify_init1 failed",
-                      "is the limit fs.inotify.max_user_instances or that of open files reached?");
-    }
+    if (descriptor_ < 0) error_ = errno;
 }
 
 FileChanges::~FileChanges() {
-    close(descriptor_);
+    if (descriptor_ >= 0) close(descriptor_);
 }
 
 bool FileChanges::watch(const FileIdentity& file, const std::string& open_path) {
     // The content is written or cut; a file that is deleted or renamed over stays what it is.
-    const int watch = inotify_add_watch(descriptor_, open_path.c_str(), IN_MODIFY);
+    const int watch = descriptor_ < 0 ? -1 : inotify_add_watch(descriptor_, open_path.c_str(), IN_MODIFY);
+    if (descriptor_ < 0) errno = error_;
     if (watch < 0) return false;
     watched_[watch] = file;
     return true;
@@ -41,7 +38,7 @@ std::vector<FileIdentity> FileChanges::take() {
     std::vector<FileIdentity> changed;
     alignas(inotify_event) char buffer[4096];
     ssize_t got;
-    while ((got = read(descriptor_, buffer, sizeof buffer)) > 0) {
+    while (descriptor_ >= 0 && (got = read(descriptor_, buffer, sizeof buffer)) > 0) {
         for (ssize_t at = 0; at < got;) {
             const auto& event = *reinterpret_cast<const inotify_event*>(buffer + at);
             at += static_cast<ssize_t>(sizeof(inotify_event) + event.len);

@@ -155,8 +155,8 @@ LiveProfile::PlannedFile* LiveProfile::plan_of(const MappedFile& file) {
     if (planned && !watched && !unwatched_told_) {
         unwatched_told_ = true;
         warnings_.push_back(fmt::format(
-            "{} cannot be watched for changes ({}; is fs.inotify.max_user_watches reached?): do not overwrite it while "
-            "it is profiled",
+            "{} cannot be watched for changes ({}; is fs.inotify.max_user_watches or max_user_instances reached?): do "
+            "not overwrite it while it is profiled",
             file.path, std::strerror(watch_error)));
     }
     PlannedFile* result = planned.get();

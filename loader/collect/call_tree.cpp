@@ -20,7 +20,8 @@ std::optional<hostrange_tree_header> read_header(std::span<const std::byte> reco
 
 std::uint64_t count_exits(std::span<const hostrange_scope> scopes) {
     return std::count_if(scopes.begin(), scopes.end(), [](const hostrange_scope& scope) {
-        return HOSTRANGE_SCOPE_ENDING(scope.ending) == HOSTRANGE_ENDED_BY_EXIT;
+        const std::uint32_t ending = HOSTRANGE_SCOPE_ENDING(scope.ending);
+        return ending == HOSTRANGE_ENDED_BY_EXIT || ending == HOSTRANGE_ENDED_LATE;
     });
 }
 
@@ -49,7 +50,10 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
     const bool is_last = header->flags & HOSTRANGE_TREE_LAST;
     const bool parts_lost = header->flags & HOSTRANGE_TREE_PARTS_LOST;
 
-    if (header->flags & HOSTRANGE_TREE_DETACHED) return whole_tree(*header, record);
+    if (header->flags & HOSTRANGE_TREE_DETACHED) {
+        const CallTree* tree = whole_tree(*header, record);
+        return tree && end_late(*tree) ? nullptr : tree;
+    }
     auto found = pending_.empty() ? pending_.end() : pending_.find(header->thread_id);
     if (found != pending_.end()) {
         const Pending& pending = found->second;
@@ -91,6 +95,22 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
     if (pending.tree.scopes.size() < max_tree_scopes_) return nullptr;
     hand_on_piece(pending);
     return &current_;
+}
+
+// Whether this is the late end of a scope in a tree that waits for more; then it has been ended there.
+bool TreeAssembler::end_late(const CallTree& late) {
+    const auto found = pending_.find(late.thread_id);
+    if (HOSTRANGE_SCOPE_ENDING(late.scopes[0].ending) != HOSTRANGE_ENDED_LATE || found == pending_.end() ||
+        found->second.tree.process != late.process) {
+        return false;
+    }
+    for (hostrange_scope& scope : found->second.tree.scopes) {
+        if (scope.site != late.scopes[0].site || scope.start_ns != late.scopes[0].start_ns) continue;
+        scope.ending = HOSTRANGE_ENDED_BY_EXIT;
+        scope.duration_ns = late.scopes[0].duration_ns;
+        return true;
+    }
+    return false;
 }
 
 const CallTree* TreeAssembler::whole_tree(const hostrange_tree_header& header, std::span<const std::byte> record) {

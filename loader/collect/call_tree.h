@@ -71,6 +71,7 @@ private:
     };
 
     const CallTree* whole_tree(const hostrange_tree_header& header, std::span<const std::byte> record);
+    bool end_late(const CallTree& late);
     void drop(Pending& pending);
     void hand_on_piece(Pending& pending);
 

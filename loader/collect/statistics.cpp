@@ -10,6 +10,8 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "loader/collect/unwound_scopes.h"
+
 namespace hostrange {
 namespace {
 
@@ -82,6 +84,12 @@ struct Row {
     RowSamples samples;
 };
 
+// An unwound scope: where it stands. No samples: it was taken out, or its site is unknown.
+struct Unwound {
+    RowSamples* samples;
+    std::int64_t children_ns;
+};
+
 struct Process {
     ProcessKey key;
     std::unordered_map<std::uint32_t, std::uint32_t> thread_numbers;  // by thread id
@@ -98,17 +106,6 @@ std::int64_t sum_of(std::int64_t one, std::int64_t other) {
 
 }  // namespace
 
-void ThreadSet::insert_all(const ThreadSet& other) {
-    if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
-    for (std::size_t i = 0; i < other.words_.size(); ++i) words_[i] |= other.words_[i];
-}
-
-std::size_t ThreadSet::size() const {
-    std::size_t count = 0;
-    for (const std::uint64_t word : words_) count += std::popcount(word);
-    return count;
-}
-
 struct Collector::Contents {
     std::vector<RangeTraits> ranges;
     SampleBudget budget;
@@ -123,6 +120,8 @@ struct Collector::Contents {
 
     std::deque<Row> rows;
     std::vector<Row*> row_table = std::vector<Row*>(64);  // open addressing; size: a power of two
+
+    UnwoundScopes<Unwound> unwound_scopes;
 
     // The tree at hand.
     std::vector<Node> nodes;
@@ -151,6 +150,8 @@ struct Collector::Contents {
     const Labels& labels_of_case(std::uint32_t test_case);
     void deduct_earlier_children(const CallTree& tree);
     void add_samples(std::uint32_t process, std::uint32_t thread);
+    void add_sample(RowSamples& samples, const hostrange_scope& scope, std::int64_t children_ns);
+    bool end_late(const hostrange_scope& scope, std::uint32_t process, std::uint32_t thread);
 };
 
 std::uint32_t Collector::Contents::label_number(const std::string& text) {
@@ -360,7 +361,16 @@ void Collector::Contents::deduct_earlier_children(const CallTree& tree) {
 
 void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t thread) {
     for (const Node& node : nodes) {
-        if (node.range == kNone) continue;
+        const hostrange_scope& scope = *node.scope;
+        const std::uint32_t ending = HOSTRANGE_SCOPE_ENDING(scope.ending);
+        const bool is_unwound = ending != HOSTRANGE_ENDED_BY_EXIT && ending != HOSTRANGE_ENDED_LATE;
+        const auto note_unwound = [&](RowSamples* samples) {
+            unwound_scopes.add({process, thread, scope.site, scope.start_ns}, {samples, node.children_ns});
+        };
+        if (node.range == kNone) {
+            if (is_unwound) note_unwound(nullptr);
+            continue;
+        }
         const Call& call = calls[node.call];
         RowNumbers numbers{.process = process,
                            .labels = node.labels,
@@ -379,16 +389,32 @@ void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t threa
             samples.depth = node.depth;
             samples.enclosing_range = node.parent == kNone ? RowSamples::kNoRange : nodes[node.parent].range;
         }
-        if (HOSTRANGE_SCOPE_ENDING(node.scope->ending) != HOSTRANGE_ENDED_BY_EXIT) {
-            ++samples.unwound;
-            ++totals.unwound;
+        if (!is_unwound) {
+            add_sample(samples, scope, node.children_ns);
             continue;
         }
-        ++totals.scopes;
-        const std::int64_t inclusive = nanoseconds(node.scope->duration_ns);
-        samples.inclusive.add(inclusive);
-        samples.self.add(inclusive - node.children_ns);
+        ++samples.unwound;
+        ++totals.unwound;
+        note_unwound(&samples);
     }
+}
+
+void Collector::Contents::add_sample(RowSamples& samples, const hostrange_scope& scope, std::int64_t children_ns) {
+    ++totals.scopes;
+    const std::int64_t inclusive = nanoseconds(scope.duration_ns);
+    samples.inclusive.add(inclusive);
+    samples.self.add(inclusive - children_ns);
+}
+
+// Makes good an unwound scope; false if it is not known to be one.
+bool Collector::Contents::end_late(const hostrange_scope& scope, std::uint32_t process, std::uint32_t thread) {
+    const std::optional<Unwound> unwound = unwound_scopes.take({process, thread, scope.site, scope.start_ns});
+    if (!unwound) return false;
+    if (!unwound->samples) return true;
+    --unwound->samples->unwound;
+    --totals.unwound;
+    add_sample(*unwound->samples, scope, unwound->children_ns);
+    return true;
 }
 
 Collector::Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes)
@@ -409,12 +435,16 @@ void Collector::add_site(SiteTraits site) {
 }
 
 void Collector::add_tree(const CallTree& tree) {
-    ++contents_->totals.trees;
-    if (tree.unfinished) ++contents_->totals.unfinished_trees;
-    if (tree.scopes.empty()) return;
     const std::uint32_t process = contents_->process_number(tree.process);
     auto& threads = contents_->processes[process].thread_numbers;
     const std::uint32_t thread = threads.try_emplace(tree.thread_id, threads.size()).first->second;
+    if (tree.scopes.size() == 1 && HOSTRANGE_SCOPE_ENDING(tree.scopes[0].ending) == HOSTRANGE_ENDED_LATE &&
+        contents_->end_late(tree.scopes[0], process, thread)) {
+        return;
+    }
+    ++contents_->totals.trees;
+    if (tree.unfinished) ++contents_->totals.unfinished_trees;
+    if (tree.scopes.empty()) return;
 
     contents_->order_nodes(tree.scopes);
     contents_->resolve_nodes();

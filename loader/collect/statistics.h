@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -50,8 +51,15 @@ public:
         if (word >= words_.size()) words_.resize(word + 1);
         words_[word] |= std::uint64_t{1} << (number % 64);
     }
-    void insert_all(const ThreadSet& other);
-    std::size_t size() const;
+    void insert_all(const ThreadSet& other) {
+        if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
+        for (std::size_t i = 0; i < other.words_.size(); ++i) words_[i] |= other.words_[i];
+    }
+    std::size_t size() const {
+        std::size_t count = 0;
+        for (const std::uint64_t word : words_) count += std::popcount(word);
+        return count;
+    }
 
 private:
     std::vector<std::uint64_t> words_;
@@ -92,7 +100,8 @@ struct CollectionTotals {
 // inclusive minus the inclusive time of direct children (unwound children included). Children that overlap (fibers) can
 // make it negative; it stays so. A scope whose range may not be inside an enclosing one's is taken out, as if it had
 // not been probed: its children become its parent's, and it counts for neither phase nor labels nor conditions. A scope
-// whose parent is not in the tree is an outermost one.
+// whose parent is not in the tree is an outermost one. A scope that is ended late stops being unwound; what was entered
+// in it after it had been taken for dead is not among its children.
 class Collector {
 public:
     Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes);

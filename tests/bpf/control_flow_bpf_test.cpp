@@ -282,14 +282,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"FibersDescending",
              {"fibers", "descending", "300"},
              {{"outer", 300, 300}, {"first_fiber", 300, 300}, {"second_fiber", 300, 300}, {"inner", 1200, 1200}}},
-        // A known limit, and what it does: stacks in one memory area look like one stack.
-        Case{.name = "FibersInOneArea",
-             .target = {"fibers", "shared_mapping", "300"},
-             .expected = {{"outer", 300, 300},
-                          {"first_fiber", 300, 0, 0, 300},
-                          {"second_fiber", 300, 300},
-                          {"inner", 1200, 1200}},
-             .orphans = 300},
+        // Of two stacks in one memory area, the lower one's scopes look dead while the higher one's code runs.
+        Case{"FibersInOneAreaAscending",
+             {"fibers", "shared_mapping", "300"},
+             {{"outer", 300, 300}, {"first_fiber", 300, 300}, {"second_fiber", 300, 300}, {"inner", 1200, 1200}}},
+        Case{"FibersInOneAreaDescending",
+             {"fibers", "shared_mapping_descending", "300"},
+             {{"outer", 300, 300}, {"first_fiber", 300, 300}, {"second_fiber", 300, 300}, {"inner", 1200, 1200}}},
+        Case{"FiberPool",
+             {"fiber_pool", "one_area", "50"},
+             {{"task", 600, 600}, {"step", 1200, 1200}, {"thrower", 1200, 0, 1200}}},
         Case{"Coroutine", {"coroutine", "generator", "200", "5"}, {{"consume", 1200, 1200}, {"produce", 1000, 1000}}}),
     [](const auto& info) { return info.param.name; });
 

@@ -5,8 +5,8 @@
 // form, so that the fuzzer's changes keep them well-formed more often than not:
 //   byte 0   flags of the record in the low three bits, then two bits of thread, one of process, one that makes the
 //            header's count wrong, one that says that a raw record follows
-//   byte 1   number of the tree in the low three bits, number of the part above
-//   byte 2   how many scopes follow (raw: how many bytes)
+//   byte 1   number of the tree in the low three bits, number of the part above; part 31: a record that stands by
+//   itself byte 2   how many scopes follow (raw: how many bytes)
 // and for each scope: site, id, parent, ending; the ending's upper bits tell how wide id, parent and the duration that
 // follows are.
 #include <algorithm>
@@ -64,12 +64,16 @@ void append(Record& record, const Part& part) {
     record.insert(record.end(), bytes, bytes + sizeof part);
 }
 
+bool is_exit(const hostrange_scope& scope) {
+    return scope.ending == HOSTRANGE_ENDED_BY_EXIT || scope.ending == HOSTRANGE_ENDED_LATE;
+}
+
 std::uint64_t count_exits(const Record& record) {
     std::uint64_t count = 0;
     hostrange_scope scope;
     for (std::size_t at = sizeof(hostrange_tree_header); at + sizeof scope <= record.size(); at += sizeof scope) {
         std::memcpy(&scope, &record[at], sizeof scope);
-        if (scope.ending == HOSTRANGE_ENDED_BY_EXIT) ++count;
+        if (is_exit(scope)) ++count;
     }
     return count;
 }
@@ -88,6 +92,7 @@ Record read_record(Input& input) {
     header.process_id = shape >> 5 & 1;
     header.tree = place & 7;
     header.part = place >> 3;
+    if (header.part == 31) header.flags |= HOSTRANGE_TREE_DETACHED;
     header.scope_count = count + (shape & kWrongCount ? 1 : 0);
     std::memset(header.comm, static_cast<int>(place), sizeof header.comm);  // perhaps without a zero byte
     append(record, header);
@@ -135,12 +140,11 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         const CallTree* tree = assembler.add(record);
         if (assembler.losses().malformed_records == malformed) exits += count_exits(record);
         if (tree == nullptr) continue;
+        exits_in_trees += std::count_if(tree->scopes.begin(), tree->scopes.end(), is_exit);
+        collector.add_tree(*tree);
+        if (collector.totals().trees == trees) continue;  // the late end of a scope that has been counted
         ++trees;
         scopes += tree->scopes.size();
-        exits_in_trees += std::count_if(tree->scopes.begin(), tree->scopes.end(), [](const hostrange_scope& scope) {
-            return scope.ending == HOSTRANGE_ENDED_BY_EXIT;
-        });
-        collector.add_tree(*tree);
     }
     require(exits == exits_in_trees + assembler.losses().broken_tree_scopes + assembler.pending_scopes(),
             "each scope is in a tree, in a broken one, or waits");

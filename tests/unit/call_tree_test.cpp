@@ -71,6 +71,43 @@ TEST(TreeAssembler, UnfinishedIsHandedOn) {
     EXPECT_TRUE(tree->unfinished);
 }
 
+TEST(TreeAssembler, ALateEndIsPutIntoTheTreeThatWaits) {
+    constexpr std::uint32_t kAlone = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_DETACHED;
+    TreeAssembler assembler;
+    hostrange_scope unwound = scope(2, 1, 5, HOSTRANGE_ENDED_ABANDONED);
+    unwound.start_ns = 9;
+    assembler.add(record_of({.scopes = {scope(3, 2), unwound}}));
+    EXPECT_EQ(assembler.pending_scopes(), 1u);
+    hostrange_scope end = unwound;
+    end.ending = HOSTRANGE_ENDED_LATE;
+    end.duration_ns = 70;
+    const Record late = record_of({.flags = kAlone, .scopes = {end}});
+    EXPECT_EQ(assembler.add(late), nullptr);
+    const CallTree* tree = assembler.add(record_of({.part = 1, .flags = HOSTRANGE_TREE_LAST, .scopes = {scope(1, 0)}}));
+    ASSERT_NE(tree, nullptr);
+    EXPECT_EQ(ids_of(*tree), (std::vector<std::uint32_t>{3, 2, 1}));
+    EXPECT_EQ(tree->scopes[0].duration_ns, 10u);
+    EXPECT_EQ(tree->scopes[1].ending, static_cast<std::uint32_t>(HOSTRANGE_ENDED_BY_EXIT));
+    EXPECT_EQ(tree->scopes[1].duration_ns, 70u);
+    // None waits now: it is handed on.
+    ASSERT_NE(tree = assembler.add(late), nullptr);
+    EXPECT_EQ(tree->scopes[0].ending, static_cast<std::uint32_t>(HOSTRANGE_ENDED_LATE));
+}
+
+TEST(TreeAssembler, ALateEndOfAnotherProcessOrScopeIsHandedOn) {
+    constexpr std::uint32_t kAlone = HOSTRANGE_TREE_LAST | HOSTRANGE_TREE_DETACHED;
+    TreeAssembler assembler;
+    assembler.add(record_of({.scopes = {scope(2, 1, 5, HOSTRANGE_ENDED_ABANDONED)}}));
+    hostrange_scope late = scope(1, 0, 70, HOSTRANGE_ENDED_LATE);
+    EXPECT_NE(assembler.add(record_of({.flags = kAlone, .scopes = {late}, .process_start_ns = 6})), nullptr);
+    EXPECT_NE(assembler.add(record_of({.flags = kAlone, .scopes = {late}, .thread_id = 102})), nullptr);
+    late.start_ns = 1;
+    EXPECT_NE(assembler.add(record_of({.flags = kAlone, .scopes = {late}})), nullptr);
+    late.start_ns = 0;
+    late.site = 1;
+    EXPECT_NE(assembler.add(record_of({.flags = kAlone, .scopes = {late}})), nullptr);
+}
+
 TEST(TreeAssembler, PartsAreJoinedAcrossThreads) {
     TreeAssembler assembler;
     EXPECT_EQ(assembler.add(record_of({.scopes = {scope(3, 2), scope(4, 2, 1, HOSTRANGE_ENDED_ABANDONED)}})), nullptr);

@@ -10,6 +10,8 @@
 #include <set>
 #include <vector>
 
+#include "loader/collect/unwound_scopes.h"
+
 namespace hostrange {
 namespace {
 
@@ -82,6 +84,62 @@ TEST_F(Nested, UnwoundScopesReduceTheirParentOnly) {
     EXPECT_EQ(row_of(collector_, 2).second->unwound, 1u);
     EXPECT_EQ(collector_.totals().scopes, 1u);
     EXPECT_EQ(collector_.totals().unwound, 2u);
+}
+
+TEST_F(Nested, ALateEndMakesAnUnwoundScopeGood) {
+    hostrange_scope unwound = scope(1, 2, 1, 50, HOSTRANGE_ENDED_ABANDONED);
+    unwound.start_ns = 7;
+    collector_.add_tree(tree_of({scope(2, 3, 2, 10), unwound, scope(0, 1, 0, 100)}));
+    hostrange_scope late = scope(1, 1, 0, 500, HOSTRANGE_ENDED_LATE);
+    late.start_ns = 7;
+    collector_.add_tree(tree_of({late}));
+    const RowSamples& row = *row_of(collector_, 1).second;
+    EXPECT_EQ(row.unwound, 0u);
+    EXPECT_EQ(row.inclusive.sum(), 500);
+    EXPECT_EQ(row.self.sum(), 490);
+    EXPECT_EQ(row.depth, 1u);
+    EXPECT_EQ(collector_.totals().trees, 1u);
+    EXPECT_EQ(collector_.totals().scopes, 3u);
+    EXPECT_EQ(collector_.totals().unwound, 0u);
+}
+
+TEST_F(Nested, ALateEndOfAnUnknownScopeIsATreeOfItsOwn) {
+    hostrange_scope unwound = scope(1, 2, 1, 50, HOSTRANGE_ENDED_ABANDONED), late = unwound;
+    late.ending = HOSTRANGE_ENDED_LATE;
+    late.start_ns = 7;
+    collector_.add_tree(tree_of({unwound, scope(0, 1, 0, 100)}));
+    collector_.add_tree(tree_of({late}));  // another scope
+    collector_.add_tree(tree_of({late}));  // the same, once more
+    late.start_ns = 0;
+    collector_.add_tree(tree_of({late}, {1, 2}));     // another process
+    collector_.add_tree(tree_of({late}, {1, 1}, 2));  // another thread
+    EXPECT_EQ(collector_.totals().trees, 5u);
+    EXPECT_EQ(collector_.totals().scopes, 5u);
+    EXPECT_EQ(collector_.totals().unwound, 1u);
+}
+
+TEST(Collector, ALateEndOfAScopeThatWasTakenOutCountsNowhere) {
+    Collector collector({range("outer"), range("inner", {0})}, kMemory);
+    collector.add_site({0, "", "", ""});
+    collector.add_site({1, "", "", ""});
+    collector.add_tree(tree_of({scope(1, 2, 1, 50, HOSTRANGE_ENDED_ABANDONED), scope(0, 1, 0, 100)}));
+    collector.add_tree(tree_of({scope(1, 1, 0, 500, HOSTRANGE_ENDED_LATE)}));
+    EXPECT_EQ(collector.totals().outside_condition, 1u);
+    EXPECT_EQ(collector.totals().scopes, 1u);
+    EXPECT_EQ(collector.rows().size(), 1u);
+}
+
+TEST(UnwoundScopes, TheOldestIsForgotten) {
+    UnwoundScopes<int> scopes(2);
+    for (std::uint64_t start = 0; start < 3; ++start) scopes.add({1, 1, 1, start}, static_cast<int>(start));
+    EXPECT_EQ(scopes.take({1, 1, 1, 0}), std::nullopt);
+    EXPECT_EQ(scopes.take({1, 1, 1, 2}), 2);
+    EXPECT_EQ(scopes.take({1, 1, 1, 2}), std::nullopt);
+    scopes.add({1, 1, 1, 3}, 3);
+    scopes.add({1, 1, 1, 4}, 4);
+    EXPECT_EQ(scopes.take({1, 1, 1, 1}), std::nullopt);
+    EXPECT_EQ(scopes.take({1, 1, 1, 3}), 3);
+    EXPECT_EQ(scopes.take({1, 1, 1, 4}), 4);
 }
 
 TEST_F(Nested, ChildrenMayEndAfterTheirParentAndOverlap) {

@@ -11,10 +11,8 @@
 //   shared_mapping             as ascending, but both stacks are one memory area
 //   shared_mapping_descending  as descending, but both stacks are one memory area
 //
-// The shared mappings are a known limit of a profiler that tells stacks apart by memory area: entering second_fiber
-// on the higher stack looks as if first_fiber had been unwound (first_fiber: n abandoned, n exits without scope; the
-// other functions as above); descending, it is the call of inner after first_fiber was resumed that makes second_fiber
-// look unwound (second_fiber: n abandoned, n exits without scope).
+// In the shared mappings, entering second_fiber on the higher stack looks as if first_fiber had been unwound;
+// descending, it is the call of inner after first_fiber was resumed that makes second_fiber look so.
 
 #include <ucontext.h>
 
