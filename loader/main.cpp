@@ -11,6 +11,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "loader/cli/options.h"
 #include "loader/failure.h"
@@ -99,6 +103,11 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
         ->type_name("SIZE");
 }
 
+void keep_first_of_each(std::vector<pid_t>& processes) {
+    std::set<pid_t> seen;
+    std::erase_if(processes, [&](pid_t process) { return !seen.insert(process).second; });
+}
+
 int run_program(int argc, char** argv) {
     ProfileOptions options;
     CLI::App app("Shows where host time goes inside a running library, range by range, from outside.", "hostrange-bpf");
@@ -146,6 +155,8 @@ int run_program(int argc, char** argv) {
         if (error.get_exit_code() == 0) return app.exit(error);
         throw Failure(ExitCode::kUsage, error.what(), "--help lists the options");
     }
+    keep_first_of_each(options.processes);
+    keep_first_of_each(asked.processes);
     if (probes->parsed()) {
         if (asked.processes.empty() == asked.files.empty()) {
             throw Failure(ExitCode::kUsage, "probes: name either processes or files",

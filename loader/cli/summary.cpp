@@ -72,23 +72,25 @@ std::vector<MissingRange> missing_ranges(const ProbeMap& map, const std::vector<
             if (!one.symbol.empty()) reason = fmt::format("{}: {}", one.symbol, one.reason);
         }
     }
+    std::vector<bool> has_file(map.ranges.size());
+    std::vector<std::string> stripped(map.ranges.size());  // files of it that are
+    for (const FilePlan* plan : plans) {
+        const std::string base_name = plan->path.substr(plan->path.rfind('/') + 1);
+        for (const std::uint32_t range : ranges_of_file(map, base_name)) {
+            has_file[range] = true;
+            // What a stripped file does not export has no name there.
+            if (plan->stripped) stripped[range] += fmt::format("; {} is stripped", base_name);
+        }
+    }
     std::vector<MissingRange> missing;
     for (std::size_t i = 0; i < map.ranges.size(); ++i) {
         const bool is_point_to_point = map.ranges[i].is_point_to_point();
         if (begins[i] && (!is_point_to_point || ends[i])) continue;
-        const char* nothing = !is_point_to_point ? "no function matches"
-                              : begins[i]        ? "no point where it ends matches"
-                                                 : "no point where it begins matches";
-        std::string reason = reasons[i].empty() ? nothing : reasons[i];
-        if (reasons[i].empty()) {
-            // What a stripped file does not export has no name there.
-            for (const FilePlan* plan : plans) {
-                const std::string base_name = plan->path.substr(plan->path.rfind('/') + 1);
-                const std::vector<std::uint32_t> wanted = ranges_of_file(map, base_name);
-                if (plan->stripped && std::find(wanted.begin(), wanted.end(), i) != wanted.end())
-                    reason += fmt::format("; {} is stripped", base_name);
-            }
-        }
+        const char* nothing = !has_file[i]         ? "no file of its targets was mapped"
+                              : !is_point_to_point ? "no function matches"
+                              : begins[i]          ? "no point where it ends matches"
+                                                   : "no point where it begins matches";
+        std::string reason = reasons[i].empty() ? nothing + stripped[i] : reasons[i];
         missing.push_back({map.ranges[i].name, std::move(reason)});
     }
     return missing;

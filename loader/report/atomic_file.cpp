@@ -41,6 +41,7 @@ private:
 std::string hint_for(int error, const std::string& folder) {
     switch (error) {
         case ENOENT:
+            if (access(folder.c_str(), F_OK) == 0) return "choose another path";  // /proc, say, where none can be made
             return fmt::format("create the folder first: mkdir -p '{}'", folder);
         case ENOTDIR:
             return fmt::format("'{}' is not a folder: choose another path", folder);
