@@ -89,6 +89,9 @@ MARKER(resume, ARGUMENTS_0, void);
 /* Never reached: its semaphore tells that the profiler's probes are in place. */
 MARKER(probed, ARGUMENTS_0, void);
 
+const volatile uint16_t *const hostrange_range_begin_listeners = &hostrange_range_begin_semaphore;
+const volatile uint16_t *const hostrange_range_end_listeners = &hostrange_range_end_semaphore;
+
 static atomic_uint_fast64_t last_case;
 
 /* The kernel reads only what is in memory already, and a literal that nobody has looked at may not be: look at it. */
@@ -146,13 +149,14 @@ void hostrange_phase_end(const char *name)
 		hostrange_site_phase_end(readable(name));
 }
 
-void hostrange_range_begin(const char *name)
+/* In brackets: the names are macros, too. */
+void(hostrange_range_begin)(const char *name)
 {
 	if (hostrange_range_begin_semaphore)
 		hostrange_site_range_begin(readable(name), 0);
 }
 
-void hostrange_range_end(const char *name)
+void(hostrange_range_end)(const char *name)
 {
 	if (hostrange_range_end_semaphore)
 		hostrange_site_range_end(readable(name), 0);

@@ -18,11 +18,13 @@ std::optional<hostrange_tree_header> read_header(std::span<const std::byte> reco
     return header;
 }
 
+bool has_exited(const hostrange_scope& scope) {
+    const std::uint32_t ending = HOSTRANGE_SCOPE_ENDING(scope.ending);
+    return ending == HOSTRANGE_ENDED_BY_EXIT || ending == HOSTRANGE_ENDED_LATE;
+}
+
 std::uint64_t count_exits(std::span<const hostrange_scope> scopes) {
-    return std::count_if(scopes.begin(), scopes.end(), [](const hostrange_scope& scope) {
-        const std::uint32_t ending = HOSTRANGE_SCOPE_ENDING(scope.ending);
-        return ending == HOSTRANGE_ENDED_BY_EXIT || ending == HOSTRANGE_ENDED_LATE;
-    });
+    return std::count_if(scopes.begin(), scopes.end(), has_exited);
 }
 
 void append_scopes(std::vector<hostrange_scope>& scopes, std::span<const std::byte> record, std::size_t count) {
@@ -99,13 +101,12 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
 
 // Whether this is the late end of a scope in a tree that waits for more; then it has been ended there.
 bool TreeAssembler::end_late(const CallTree& late) {
+    if (late.scopes.size() != 1 || HOSTRANGE_SCOPE_ENDING(late.scopes[0].ending) != HOSTRANGE_ENDED_LATE) return false;
     const auto found = pending_.find(late.thread_id);
-    if (HOSTRANGE_SCOPE_ENDING(late.scopes[0].ending) != HOSTRANGE_ENDED_LATE || found == pending_.end() ||
-        found->second.tree.process != late.process) {
-        return false;
-    }
+    if (found == pending_.end() || found->second.tree.process != late.process) return false;
     for (hostrange_scope& scope : found->second.tree.scopes) {
-        if (scope.site != late.scopes[0].site || scope.start_ns != late.scopes[0].start_ns) continue;
+        if (scope.site != late.scopes[0].site || scope.start_ns != late.scopes[0].start_ns || has_exited(scope))
+            continue;
         scope.ending = HOSTRANGE_ENDED_BY_EXIT;
         scope.duration_ns = late.scopes[0].duration_ns;
         return true;

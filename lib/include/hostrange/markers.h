@@ -3,9 +3,9 @@
  * Markers: USDT probes by which a program tells hostrange-bpf (or bpftrace, perf, bcc) what it is doing. Link
  * libhostrange-markers. The provider is `hostrange`; docs/markers.md lists the probes and their arguments.
  *
- * While nobody listens a marker costs a call and a test, below 2 ns. All functions may be called from any thread and
- * never fail; without a listener they do nothing. Text is UTF-8, ends with a zero byte, and is read while the call
- * lasts, unless the comment says otherwise.
+ * While nobody listens a marker costs a call and a test, one of a range the test alone. All functions may be called
+ * from any thread and never fail; without a listener they do nothing. Text is UTF-8, ends with a zero byte, and is read
+ * while the call lasts, unless the comment says otherwise.
  *
  * Case and phase belong to the process: calls that begin in any of its threads from then on are theirs. One of each at
  * a time; a second begin ends the first one. Ranges belong to the thread and nest.
@@ -52,6 +52,12 @@ HOSTRANGE_EXPORT void hostrange_phase_end(const char* name);
  */
 HOSTRANGE_EXPORT void hostrange_range_begin(const char* name);
 HOSTRANGE_EXPORT void hostrange_range_end(const char* name);
+
+/* How many listen. Ranges stand in hot code, so where nobody does, the functions are not even called. */
+HOSTRANGE_EXPORT extern const volatile uint16_t* const hostrange_range_begin_listeners;
+HOSTRANGE_EXPORT extern const volatile uint16_t* const hostrange_range_end_listeners;
+#define hostrange_range_begin(name) ((void)(*hostrange_range_begin_listeners && (hostrange_range_begin(name), 1)))
+#define hostrange_range_end(name) ((void)(*hostrange_range_end_listeners && (hostrange_range_end(name), 1)))
 
 /*
  * The same for code that others interrupt and that may go on in another thread (coroutines, event loops): stands by
