@@ -90,6 +90,8 @@ static __always_inline struct open_scope *push_scope(struct thread_state *state,
 	}
 	state->depth = depth + 1;
 	scope = &state->open[depth & DEPTH_MASK];
+	if (depth >= HOSTRANGE_MAX_DEPTH - DEAD_PLACES && scope->id & TAKEN_FOR_DEAD)
+		COUNT(session_counters.dead_forgotten);
 	scope->key = SCOPE_KEY(HOSTRANGE_COOKIE_RANGE(cookie), stack_pointer);
 	scope->site = site;
 	state->last_id = (state->last_id + 1) & SCOPE_NUMBER;

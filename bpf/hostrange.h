@@ -142,6 +142,8 @@ struct hostrange_session_counters {
 	__u64 lost_events; /* process events that found no room in their ring */
 	__u64 unrecorded; /* trees that began while recording was off */
 	__u64 lost_marks; /* marks that found no room in their ring */
+	__u64 ended_late; /* scopes that were taken for dead and whose exit came */
+	__u64 dead_forgotten; /* scopes that were taken for dead and would not be known if their exit came */
 };
 
 /* What markers say, but for ranges. The cookie of such a marker is its kind. */
@@ -214,7 +216,7 @@ struct hostrange_event {
 static_assert(sizeof(struct hostrange_site_counters) == 64);
 static_assert(sizeof(struct hostrange_scope) == 32);
 static_assert(sizeof(struct hostrange_tree_header) == 56);
-static_assert(sizeof(struct hostrange_session_counters) == 64);
+static_assert(sizeof(struct hostrange_session_counters) == 80);
 static_assert(sizeof(struct hostrange_mark) == 504);
 static_assert(sizeof(struct hostrange_event) == 16);
 static_assert(sizeof(struct hostrange_steps) == 8 + 16 * HOSTRANGE_MOST_STEPS);
@@ -222,7 +224,7 @@ static_assert(sizeof(struct hostrange_steps) == 8 + 16 * HOSTRANGE_MOST_STEPS);
 _Static_assert(sizeof(struct hostrange_site_counters) == 64, "shared layout");
 _Static_assert(sizeof(struct hostrange_scope) == 32, "shared layout");
 _Static_assert(sizeof(struct hostrange_tree_header) == 56, "shared layout");
-_Static_assert(sizeof(struct hostrange_session_counters) == 64, "shared layout");
+_Static_assert(sizeof(struct hostrange_session_counters) == 80, "shared layout");
 _Static_assert(sizeof(struct hostrange_mark) == 504, "shared layout");
 _Static_assert(sizeof(struct hostrange_event) == 16, "shared layout");
 _Static_assert(sizeof(struct hostrange_steps) == 8 + 16 * HOSTRANGE_MOST_STEPS, "shared layout");

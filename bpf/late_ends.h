@@ -68,6 +68,7 @@ static __noinline int end_late(__u32 index, __u64 now_ns)
 	ended.site = late.site = scope->site;
 	ended.start_ns = late.start_ns = scope->start_ns;
 	ended.duration_ns = now_ns - scope->start_ns;
+	COUNT(session_counters.ended_late);
 	counters = counters_of(scope->site);
 	if (counters && HOSTRANGE_SCOPE_ENDING(scope->id) == HOSTRANGE_ENDED_BY_EXCEPTION)
 		__sync_fetch_and_add(&counters->by_exception, -1);
@@ -105,6 +106,12 @@ static long end_if_taken_for_dead(void *map, __u32 *step, __u32 *value, struct s
 	scope = &state->open[index & DEPTH_MASK];
 	if (!(scope->id & TAKEN_FOR_DEAD))
 		return 0;
+	if (scope->start_ns <= probes_changed_ns) {
+		/* Not known to be the one: it may have been entered again without a probe. */
+		if (recording && scope->key == walk->key)
+			COUNT(session_counters.dead_forgotten);
+		return 0;
+	}
 	if (walk->found) {
 		if (scope->id & TAILED && SAME_FRAME(scope->key, walk->key))
 			end_late(index, walk->now_ns);

@@ -105,6 +105,12 @@ struct hostrange_session_counters session_counters;
  */
 volatile __u32 recording;
 
+/*
+ * When probes of ranges were placed or taken away last; while that goes on, the end of time. Where an exit has its
+ * probe but the entry before had none, the exit seems to be that of an earlier scope in the same place.
+ */
+volatile __u64 probes_changed_ns;
+
 #define COUNT(counter) __sync_fetch_and_add(&(counter), 1)
 
 static __always_inline struct hostrange_site_counters *counters_of(__u32 site)
@@ -328,6 +334,7 @@ static __always_inline void remember_as_dead(struct thread_state *state, struct 
 	bpf_for_each_map_elem(&steps, find_dead_place, &place, 0);
 	if (!place.found) {
 		/* Another one must go: each in its turn. */
+		COUNT(session_counters.dead_forgotten);
 		state->forgotten = (state->forgotten + 1) & (DEAD_PLACES - 1);
 		place.found = INDEX_OF_DEAD_PLACE(state->forgotten);
 		if (place.found < state->depth)

@@ -208,6 +208,7 @@ void ProbeSession::set_recording(bool on) {
 
 std::vector<OpenThread> ProbeSession::detach_all(const std::function<void()>& drain) {
     State& state = *state_;
+    const State::Change change(state);
     for (State::Links* links : state.all_links()) links->clear();
     state.process_links.clear();
     state.closer.wait();

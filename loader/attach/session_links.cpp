@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <iterator>
 #include <optional>
 
@@ -55,6 +56,16 @@ bool has_gone(const FilePlan& plan, int error) {
     return error == ESRCH || (error == ENOENT && access(plan.open_path.c_str(), F_OK) != 0);
 }
 
+ProbeSession::State::Change::Change(State& state) : state_(state) {
+    state_.skeleton->bss->probes_changed_ns = UINT64_MAX;
+}
+
+ProbeSession::State::Change::~Change() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    state_.skeleton->bss->probes_changed_ns = std::uint64_t(now.tv_sec) * 1'000'000'000u + std::uint64_t(now.tv_nsec);
+}
+
 std::vector<Link> ProbeSession::State::take_links(const std::function<bool(pid_t, const FileIdentity&)>& is_wanted) {
     std::vector<Link> taken;
     for (Links* all : all_links()) {
@@ -96,6 +107,7 @@ bool ProbeSession::State::attach_all(const FilePlan& plan, pid_t process, const 
 
 AttachResult ProbeSession::attach(const FilePlan& plan, pid_t process) {
     State& state = *state_;
+    const State::Change change(state);
     AttachResult result;
     std::set<std::uint32_t> left_out;
     std::vector<Link> links;
@@ -146,11 +158,13 @@ bool ProbeSession::attach_library_hook(const MappedFile& linker, pid_t process) 
 }
 
 void ProbeSession::detach_ranges(pid_t process) {
+    const State::Change change(*state_);
     for (State::Links* links : {&state_->links, &state_->probed_links})
         std::erase_if(*links, [&](const auto& entry) { return entry.first.first == process; });
 }
 
 void ProbeSession::detach(pid_t process) {
+    const State::Change change(*state_);
     close_at_once(state_->take_links([&](pid_t owner, const FileIdentity&) { return owner == process; }));
 }
 
@@ -159,6 +173,7 @@ void ProbeSession::forget(pid_t process) {
 }
 
 void ProbeSession::detach_file(const FileIdentity& file) {
+    const State::Change change(*state_);
     close_at_once(state_->take_links([&](pid_t, const FileIdentity& probed) { return probed == file; }));
 }
 

@@ -83,6 +83,18 @@ struct ProbeSession::State {
     const OnRecord *on_tree = nullptr, *on_mark = nullptr;
     std::function<void(const hostrange_event&)> on_event;
 
+    // Probes of ranges are being placed or taken away as long as it lives (probes_changed_ns in bpf/scopes.h).
+    class Change {
+    public:
+        explicit Change(State& state);
+        ~Change();
+        Change(const Change&) = delete;
+        Change& operator=(const Change&) = delete;
+
+    private:
+        State& state_;
+    };
+
     // Gives a site its number. Throws Failure if there are max_sites already.
     std::uint32_t number_site(const NumberedSite& site, const FilePlan& plan);
 

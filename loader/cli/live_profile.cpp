@@ -311,6 +311,12 @@ void LiveProfile::attach_process_again(const hostrange_event& event) {
         session_->detach(process);
         attached_.erase(process);
         markers_attached_.erase(process);
+        if (!event.stopped) {
+            warnings_.push_back(fmt::format(
+                "process {} ran another program from a thread other than its main one: that takes the probes away, and "
+                "calls before they were back are not counted",
+                process));
+        }
     }
     paused_.erase(process);
     attach_process(process);

@@ -277,8 +277,9 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         warn(fmt::format("{} that had begun before the probes were there, or whose stack was not told apart",
                          counted(total.orphans, "exit ended no scope: of a call", "exits ended no scope: of calls")));
     }
-    // Their frames looked dead, and then they returned.
+    // Their frames looked dead, and then they may have returned without being known any more.
     for (const auto& [range, abandoned] : abandoned_by_range) {
+        if (!session.dead_forgotten) break;
         const auto orphans = orphans_by_range.find(range);
         if (orphans == orphans_by_range.end() || range >= map_.ranges.size()) continue;
         summary.inexact_ranges.insert(range);
@@ -430,6 +431,8 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         {"stacks",
          {{"other_stack", session.other_stack},
           {"stack_unknown", session.stack_unknown},
+          {"ended_late", session.ended_late},
+          {"dead_forgotten", session.dead_forgotten},
           {"out_of_order", session.out_of_order}}},
         {"unbalanced_sites", unbalanced},
         {"not_seen", std::move(not_seen)},

@@ -160,6 +160,33 @@ TEST(Pid, ExecKeepsItsProbes) {
     EXPECT_EQ(report.counters("executing_inner").abandoned, 10u);
 }
 
+TEST(Pid, ExecInAThreadIsSaidToMissCalls) {
+    REQUIRE_BPF();
+    std::string result;
+    const std::vector<std::string> target = {target_path("hard_case_processes"), "exec_from_thread", "10"};
+    const Report report = profile_target(target, {}, result);
+    EXPECT_EQ(result, unprobed_result(target));
+    expect_sound(report);
+    EXPECT_GE(report.sum("leaf"), 1u);
+    EXPECT_NE(report.printed.find("ran another program from a thread"), std::string::npos) << report.printed;
+}
+
+// While probes are taken away, a function's exit can have one and its entry none any more. Such an exit must not be
+// taken for that of an earlier call which an exception ended.
+TEST(Pid, ThoseThatThrowAreNotEndedLate) {
+    REQUIRE_BPF();
+    Child target({target_path("hard_case_exceptions"), "through_all", "2000000000"});
+    target.wait_for_output("ready");
+    target.release();
+    for (int i = 0; i < 3; ++i) {
+        Profiler profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map(), "-d", "300ms"});
+        const Report report = profiler.finish();
+        expect_sound(report);
+        EXPECT_GT(report.counters("inner").by_exception, 0u);
+        EXPECT_EQ(report.meta["stacks"]["ended_late"], 0u);
+    }
+}
+
 // The executable mapping of a file: its bytes in the process' memory, and those of the file at the same place.
 struct Mapping {
     unsigned long start = 0, end = 0, offset = 0;
