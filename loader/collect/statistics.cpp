@@ -360,7 +360,7 @@ void Collector::Contents::deduct_earlier_children(const CallTree& tree) {
 }
 
 void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t thread) {
-    for (const Node& node : nodes) {
+    for (Node& node : nodes) {
         const hostrange_scope& scope = *node.scope;
         const std::uint32_t ending = HOSTRANGE_SCOPE_ENDING(scope.ending);
         const bool is_unwound = ending != HOSTRANGE_ENDED_BY_EXIT && ending != HOSTRANGE_ENDED_LATE;
@@ -385,9 +385,12 @@ void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t threa
         }
         RowSamples& samples = row(numbers).samples;
         samples.threads.insert(thread);
+        node.labels = numbers.labels;
+        const Node* parent = node.parent == kNone ? nullptr : &nodes[node.parent];
+        if (!parent || parent->labels != node.labels || (parent->is_marker && !node.is_marker)) ++samples.calls;
         if (node.depth < samples.depth) {
             samples.depth = node.depth;
-            samples.enclosing_range = node.parent == kNone ? RowSamples::kNoRange : nodes[node.parent].range;
+            samples.enclosing_range = parent ? parent->range : RowSamples::kNoRange;
         }
         if (!is_unwound) {
             add_sample(samples, scope, node.children_ns);

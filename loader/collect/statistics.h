@@ -71,6 +71,7 @@ struct RowSamples {
     explicit RowSamples(SampleBudget* budget) : inclusive(budget), self(budget) {}
     SampleSet inclusive, self;  // scopes that ended by an exit
     std::uint64_t unwound = 0;  // scopes that ended by exception or were abandoned: not in the samples
+    std::uint64_t calls = 0;    // scopes, unwound ones too, that lie in no other of the same labels
     ThreadSet threads;
     // How deep its scopes lie: the least number of scopes around one, and the range of the nearest of these.
     std::uint32_t depth = UINT32_MAX;

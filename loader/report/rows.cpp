@@ -11,6 +11,7 @@ void add(ReportRow& row, const RowSamples& samples) {
     row.inclusive.add(samples.inclusive);
     row.self.add(samples.self);
     row.unwound += samples.unwound;
+    row.calls += samples.calls;
     if (samples.depth < row.depth) {
         row.depth = samples.depth;
         row.enclosing_range = samples.enclosing_range;

@@ -20,7 +20,7 @@ enum class RowDetail {
 struct ReportRow {
     RowKey key;  // process, implementation and case are empty where they are put together
     SampleView inclusive, self;
-    std::uint64_t unwound = 0;
+    std::uint64_t unwound = 0, calls = 0;
     std::uint64_t threads = 0;  // of all processes together
     // As in RowSamples.
     std::uint32_t depth = UINT32_MAX;

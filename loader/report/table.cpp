@@ -44,7 +44,7 @@ struct Section {
 struct Block {
     RowKey key;
     std::map<Phase, Section> sections;
-    std::uint64_t calls = 0;  // of its outermost ranges
+    std::uint64_t calls = 0;
     std::uint64_t threads = 0;
     Wide host_ns = 0;
 };
@@ -89,10 +89,9 @@ Line line_of(const ReportRow& row, const std::string& name, std::size_t level, W
     return line;
 }
 
-// Fills the lines of a section; gives the number of scopes of its outermost ranges. Only a less deep row can hold
-// another: the scope around may belong to another operator's block, and then two ranges can each have been around the
-// other.
-std::uint64_t nest(Section& section, const std::vector<RangeTraits>& ranges, bool utf8) {
+// Fills the lines of a section. Only a less deep row can hold another: the scope around may belong to another
+// operator's block, and then two ranges can each have been around the other.
+void nest(Section& section, const std::vector<RangeTraits>& ranges, bool utf8) {
     std::map<std::uint32_t, std::vector<const ReportRow*>> inside;  // by enclosing range
     std::vector<const ReportRow*> outermost;
     const auto is_held = [&](const ReportRow* row) {
@@ -109,12 +108,7 @@ std::uint64_t nest(Section& section, const std::vector<RangeTraits>& ranges, boo
         section.lines.push_back(line_of(*row, ranges[row->key.range].name, level, section.host_ns, utf8));
         for (const ReportRow* child : inside[row->key.range]) again(again, child, level + 1);
     };
-    std::uint64_t calls = 0;
-    for (const ReportRow* row : outermost) {
-        add(add, row, 0);
-        calls += row->inclusive.count();
-    }
-    return calls;
+    for (const ReportRow* row : outermost) add(add, row, 0);
 }
 
 // The dearest first.
@@ -128,10 +122,11 @@ std::vector<Block> blocks_of(const std::vector<ReportRow>& rows, const std::vect
         Block& block = blocks.back();
         block.sections[row.key.phase].rows.push_back(&row);
         block.threads = std::max(block.threads, row.threads);
+        block.calls += row.calls;
     }
     for (Block& block : blocks) {
         for (auto& [phase, section] : block.sections) {
-            block.calls += nest(section, ranges, utf8);
+            nest(section, ranges, utf8);
             block.host_ns += section.host_ns;
         }
     }

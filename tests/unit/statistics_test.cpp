@@ -86,6 +86,25 @@ TEST_F(Nested, UnwoundScopesReduceTheirParentOnly) {
     EXPECT_EQ(collector_.totals().unwound, 2u);
 }
 
+TEST_F(Nested, CallsAreScopesThatLieInNoOther) {
+    collector_.add_tree(tree_of({scope(0, 3, 2, 10), scope(1, 2, 1, 30), scope(0, 1, 0, 100)}));
+    collector_.add_tree(tree_of({scope(1, 1, 0, 30)}));
+    collector_.add_tree(tree_of({scope(0, 1, 0, 50, HOSTRANGE_ENDED_BY_EXCEPTION)}));
+    EXPECT_EQ(row_of(collector_, 0).second->calls, 2u);
+    EXPECT_EQ(row_of(collector_, 1).second->calls, 1u);
+}
+
+TEST(Collector, AScopeOfOtherLabelsIsACallOfTheirs) {
+    Collector collector({range("outer"), range("inner")}, kMemory);
+    collector.add_site({0, "gemm", "", ""});
+    collector.add_site({1, "add", "", ""});
+    collector.add_site({1, "", "", ""});
+    collector.add_tree(tree_of({scope(1, 2, 1, 10), scope(2, 3, 1, 10), scope(0, 1, 0, 100)}));
+    std::map<std::string, std::uint64_t> calls;
+    for (const auto& [key, samples] : collector.rows()) calls[key.operator_name] += samples->calls;
+    EXPECT_EQ(calls, (std::map<std::string, std::uint64_t>{{"add", 1}, {"gemm", 1}}));
+}
+
 TEST_F(Nested, ALateEndMakesAnUnwoundScopeGood) {
     hostrange_scope unwound = scope(1, 2, 1, 50, HOSTRANGE_ENDED_ABANDONED);
     unwound.start_ns = 7;
