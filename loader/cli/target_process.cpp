@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "loader/probes/process_maps.h"
 
@@ -13,6 +15,16 @@ namespace hostrange {
 std::string process_name(pid_t process) {
     const std::optional<ProcessDescription> description = describe_process(process);
     return fmt::format("process {}{}", process, description ? fmt::format(" ({})", description->comm) : "");
+}
+
+// "Tgid:" of the status file.
+static std::optional<pid_t> process_of_thread(pid_t thread) {
+    std::ifstream status(fmt::format("/proc/{}/status", thread));
+    for (std::string line; std::getline(status, line);) {
+        pid_t process = 0;
+        if (std::sscanf(line.c_str(), "Tgid: %d", &process) == 1) return process;
+    }
+    return std::nullopt;
 }
 
 bool has_ended(pid_t process) {
@@ -28,6 +40,10 @@ void expect_program(pid_t process) {
                       "name a process that runs a program");
     }
     if (!description || !description->has_program) throw no_such_process(process);
+    if (const std::optional<pid_t> owner = process_of_thread(process); owner && *owner != process) {
+        throw Failure(ExitCode::kNoProcess, fmt::format("{} is a thread of {}", process, process_name(*owner)),
+                      fmt::format("name the process: --pid {}", *owner));
+    }
 }
 
 Failure no_such_process(pid_t process) {

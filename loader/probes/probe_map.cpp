@@ -225,7 +225,12 @@ private:
             const std::string name(key.str()), prefix = "targets." + name + ".";
             const toml::table& fields = table(value, "targets." + name);
             check_keys(fields, prefix, {"files"});
-            map_.targets.push_back({name, texts(required(fields, prefix, "files", example), prefix + "files")});
+            const toml::node& files = required(fields, prefix, "files", example);
+            map_.targets.push_back({name, texts(files, prefix + "files")});
+            for (const std::string& pattern : map_.targets.back().file_patterns)
+                if (pattern.find('/') != std::string::npos)
+                    fail(files.source(), prefix + "files", fmt::format("'{}' has a folder in it", pattern),
+                         "files are told by the last part of their path alone: libname.so*");
         }
         if (map_.targets.empty()) fail(node.source(), "targets", "no target in it", example);
     }
@@ -434,7 +439,9 @@ ProbeMap parse_probe_map(std::string_view text, const std::string& path) {
         const toml::source_position& place = error.source().begin;
         throw Failure(ExitCode::kProbeMap,
                       fmt::format("{}:{}:{}: {}", path, place.line, place.column, error.description()),
-                      "the file must be TOML 1.0; " + kManual);
+                      error.description().find("escape") == std::string_view::npos
+                          ? "the file must be TOML 1.0; " + kManual
+                          : "put regular expressions in single quotes: in double ones a backslash is TOML's own");
     }
     return Reader(path).read(root);
 }

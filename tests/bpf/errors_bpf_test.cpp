@@ -4,6 +4,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "tests/bpf/harness.h"
@@ -69,6 +70,16 @@ TEST(Errors, NoSuchProcess) {
     gone.finish();
     expect_failure(run_profiler({"--pid", std::to_string(gone.process())}), 66, "there is no process");
     expect_failure(run_profiler({"--pid", "2"}), 66, "kernel thread");
+    std::promise<void> done;
+    std::promise<pid_t> thread_id;
+    std::thread thread([&] {
+        thread_id.set_value(gettid());
+        done.get_future().wait();
+    });
+    expect_failure(run_profiler({"--pid", std::to_string(thread_id.get_future().get())}), 66,
+                   "is a thread of process " + own_pid());
+    done.set_value();
+    thread.join();
 }
 
 TEST(Errors, NothingMapped) {

@@ -67,6 +67,15 @@ const std::string kRangeKeys =
     "allowed: name, target, functions, symbols, places, begin, end, inside, not_inside, labels, cold, return_probes, "
     "follow_tail_calls";
 
+TEST(ProbeMapHint, RegularExpressionsGoIntoSingleQuotes) {
+    try {
+        parse_probe_map("version = 1\n[[ranges]]\nfunctions = [\"f\\(\"]\n", "m.toml");
+        FAIL() << "no error";
+    } catch (const Failure& failure) {
+        EXPECT_NE(failure.hint().find("single quotes"), std::string::npos) << failure.what() << failure.hint();
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     File, ProbeMapError,
     testing::Values(
@@ -112,7 +121,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"version = 1\n[targets.t]\nfiles = ['x', 7]\n",
                 "m.toml:3:15: key 'targets.t.files[1]': wrong type (integer), allowed: a string"},
         Refused{"version = 1\n[targets.t]\nfiles = ['']\n",
-                "m.toml:3:10: key 'targets.t.files[0]': empty string, allowed: a string with something in it"}));
+                "m.toml:3:10: key 'targets.t.files[0]': empty string, allowed: a string with something in it"},
+        Refused{"version = 1\n[targets.t]\nfiles = ['/lib/x.so']\n",
+                "m.toml:3:9: key 'targets.t.files': '/lib/x.so' has a folder in it"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Labels, ProbeMapError,
