@@ -189,13 +189,23 @@ static __noinline int exit_slowly(__u64 cookie, __u64 stack_pointer, __u64 now_n
 			return 0;
 		end_found(state, &walk,
 		          flags & HOSTRANGE_SITE_BY_EXCEPTION ? HOSTRANGE_ENDED_BY_EXCEPTION : HOSTRANGE_ENDED_BY_EXIT);
+		walk.found = index;
 	} else if (flags & HOSTRANGE_SITE_QUIET) {
+		/* There need not have been an entry: so not even a scope that was taken for dead must be ended. */
+		walk.only_look = 1;
+		if (state->took_for_dead && recording)
+			bpf_for_each_map_elem(&steps, end_if_taken_for_dead, &walk, 0);
+		if (walk.found) {
+			COUNT(session_counters.dead_forgotten);
+			count_orphan(HOSTRANGE_COOKIE_SITE(cookie));
+		}
 		if (walk.dropped)
 			end_tree_if_outermost(state);
 		return 0;
 	} else if (depth > 0 && !(flags & HOSTRANGE_SITE_TAIL_JUMP) && has_jumped(state, depth) &&
 	           SAME_FRAME(top->key, stack_pointer)) {
 		/* A function that was jumped to returns for the one that jumped. */
+		walk.found = depth;
 	} else if (state->overflow_open > 0) {
 		if (!(flags & HOSTRANGE_SITE_TAIL_JUMP))
 			state->overflow_open--;
@@ -204,9 +214,9 @@ static __noinline int exit_slowly(__u64 cookie, __u64 stack_pointer, __u64 now_n
 		/* One that leaves by a tail jump ends here, too: its callee may have no site. */
 		if (state->took_for_dead)
 			bpf_for_each_map_elem(&steps, end_if_taken_for_dead, &walk, 0);
-		if (walk.found)
+		if (walk.jumped_to)
 			bpf_for_each_map_elem(&steps, end_if_taken_for_dead, &walk, 0);
-		else
+		if (!walk.found)
 			count_orphan(HOSTRANGE_COOKIE_SITE(cookie));
 		if (walk.dropped)
 			end_tree_if_outermost(state);
@@ -227,6 +237,7 @@ static __noinline int end_tailed(__u64 stack_pointer, __u64 now_ns)
 		return 0;
 	walk.stack_pointer = stack_pointer;
 	walk.now_ns = now_ns;
+	walk.found = state->depth;
 	bpf_for_each_map_elem(&steps, end_if_tailed, &walk, 0);
 	end_tree_if_outermost(state);
 	return 0;

@@ -90,8 +90,10 @@ static __noinline int end_late(__u32 index, __u64 now_ns)
 	return 0;
 }
 
-/* Ends the scope of this key that was taken for dead; if walk->found is set, all that had left by a tail jump to what
- * has ended now. */
+/*
+ * Ends the scope of this key that was taken for dead; walk->jumped_to tells then whether it had been jumped to. If
+ * walk->found is set, ends those that had left by a tail jump to what has ended now.
+ */
 static long end_if_taken_for_dead(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
 {
 	struct thread_state *state = current_state();
@@ -119,8 +121,10 @@ static long end_if_taken_for_dead(void *map, __u32 *step, __u32 *value, struct s
 	}
 	if (scope->key != walk->key)
 		return 0;
-	end_late(index, walk->now_ns);
 	walk->found = 1;
+	walk->jumped_to = scope->id & JUMPED_TO;
+	if (!walk->only_look)
+		end_late(index, walk->now_ns);
 	return 1;
 }
 

@@ -16,6 +16,7 @@
 #define ON_SIGNAL_STACK 0x40000000u /* opened by a signal handler that runs on the thread's alternate stack */
 #define POINT 0x20000000u /* of a point-to-point range */
 #define TAKEN_FOR_DEAD 0x10000000u /* not open any more; see DEAD_PLACES */
+#define JUMPED_TO 0x20000000u /* of one that was taken for dead: the scope around it had left by a tail jump to it */
 #define SCOPE_NUMBER 0x0fffffffu
 
 /* Range and stack pointer at the function's entry in one word: what an exit is matched by. User addresses have 47 bits.
@@ -275,6 +276,8 @@ struct stack_walk {
 	__u32 found; /* index + 1 of the scope that was looked for */
 	__u32 keep_equal; /* scopes at this very stack pointer are alive */
 	__u32 dropped; /* some scope has been dropped */
+	__u32 jumped_to; /* the scope that was found had been jumped to */
+	__u32 only_look; /* leave it as it is */
 };
 
 /*
@@ -327,7 +330,8 @@ static long find_dead_place(void *map, __u32 *step, __u32 *value, struct dead_pl
 static __always_inline void remember_as_dead(struct thread_state *state, struct open_scope *scope, __u32 ending)
 {
 	struct dead_place place = {.key = scope->key};
-	struct open_scope *kept;
+	struct open_scope *kept, *around = &state->open[(state->depth - 2) & DEPTH_MASK];
+	__u32 jumped_to = 0;
 
 	if (!state->recorded)
 		return;
@@ -340,11 +344,13 @@ static __always_inline void remember_as_dead(struct thread_state *state, struct 
 		if (place.found < state->depth)
 			return;
 	}
+	if (state->depth > 1 && around->id & TAILED && SAME_FRAME(around->key, scope->key))
+		jumped_to = JUMPED_TO;
 	kept = &state->open[place.found & DEPTH_MASK];
 	kept->key = scope->key;
 	kept->start_ns = scope->start_ns;
 	kept->site = scope->site;
-	kept->id = (scope->id & TAILED) | TAKEN_FOR_DEAD | ending;
+	kept->id = (scope->id & TAILED) | jumped_to | TAKEN_FOR_DEAD | ending;
 	state->took_for_dead = 1;
 }
 
@@ -388,24 +394,42 @@ dead:
 	return 0;
 }
 
-/* Closes the innermost scope if it has left by a tail jump at this stack pointer: what it jumped to has returned. */
+/* Moves the scopes above walk->found - 1 one place down. */
+static long close_gap(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
+{
+	struct thread_state *state = current_state();
+	__u32 to = walk->found - 1 + *step;
+
+	if (!state || to + 1 >= state->depth || to + 1 >= HOSTRANGE_MAX_DEPTH)
+		return 1;
+	state->open[to & DEPTH_MASK] = state->open[(to + 1) & DEPTH_MASK];
+	return 0;
+}
+
+/*
+ * Closes scope walk->found - 1 if it has left by a tail jump at this stack pointer: what it jumped to has returned.
+ * Then the one below it is in question. Scopes of other stacks may lie above.
+ */
 static long end_if_tailed(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
 {
 	struct thread_state *state = current_state();
-	struct open_scope *top;
-	__u32 depth;
+	__u32 depth, position = walk->found;
+	struct open_scope *scope;
 
 	if (!state)
 		return 1;
 	depth = state->depth;
-	if (depth == 0 || depth > HOSTRANGE_MAX_DEPTH)
+	if (position == 0 || position > depth || depth > HOSTRANGE_MAX_DEPTH)
 		return 1;
-	top = &state->open[(depth - 1) & DEPTH_MASK];
-	if (!SAME_FRAME(top->key, walk->stack_pointer) || !has_jumped(state, depth))
+	scope = &state->open[(position - 1) & DEPTH_MASK];
+	if (!SAME_FRAME(scope->key, walk->stack_pointer) || !has_jumped(state, position))
 		return 1;
-	finish_scope(state, depth - 1, walk->now_ns,
-	             top->id & POINT ? HOSTRANGE_ENDED_ABANDONED : HOSTRANGE_ENDED_BY_EXIT);
+	finish_scope(state, position - 1, walk->now_ns,
+	             scope->id & POINT ? HOSTRANGE_ENDED_ABANDONED : HOSTRANGE_ENDED_BY_EXIT);
+	if (position < depth)
+		bpf_for_each_map_elem(&steps, close_gap, walk, 0);
 	state->depth = depth - 1;
+	walk->found = position - 1;
 	return 0;
 }
 
@@ -440,18 +464,6 @@ static long find_point(void *map, __u32 *step, __u32 *value, struct stack_walk *
 		return 0;
 	walk->found = index + 1;
 	return 1;
-}
-
-/* Moves the scopes above walk->found - 1 one place down. */
-static long close_gap(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
-{
-	struct thread_state *state = current_state();
-	__u32 to = walk->found - 1 + *step;
-
-	if (!state || to + 1 >= state->depth || to + 1 >= HOSTRANGE_MAX_DEPTH)
-		return 1;
-	state->open[to & DEPTH_MASK] = state->open[(to + 1) & DEPTH_MASK];
-	return 0;
 }
 
 static long abandon_innermost(void *map, __u32 *step, __u32 *value, struct stack_walk *walk)
