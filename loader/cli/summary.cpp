@@ -149,12 +149,14 @@ SessionSummary LiveProfile::summarize(double duration_s) {
     }
     for (const auto& [site, count] : session_->open_detached_scopes()) open_by_site[site] += count;
 
+    const hostrange_session_counters session = session_->session_counters();
     hostrange_site_counters total{};
     std::uint64_t open_total = 0, unbalanced = 0;
     const std::vector<NumberedSite>& sites = session_->sites();
     std::map<FileIdentity, Json> sites_by_file;
     std::map<std::uint32_t, std::uint64_t> doubtful_by_range;  // scopes
-    std::map<std::uint32_t, std::uint64_t> abandoned_by_range, orphans_by_range;
+    std::map<std::uint32_t, std::uint64_t> unwound_by_range, orphans_by_range;
+    std::set<std::uint32_t> entered;  // ranges
     Json marker_sites = Json::array();
     for (std::size_t i = 0; i < sites.size(); ++i) {
         const hostrange_site_counters counters = session_->site_counters(i);
@@ -167,7 +169,9 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         total.overflow += counters.overflow;
         total.lost += counters.lost;
         total.orphans += counters.orphans;
-        if (counters.abandoned) abandoned_by_range[sites[i].range] += counters.abandoned;
+        const std::uint64_t unwound = counters.abandoned + (session.dead_forgotten ? counters.by_exception : 0);
+        if (counters.entries) entered.insert(sites[i].range);
+        if (unwound) unwound_by_range[sites[i].range] += unwound;
         if (counters.orphans) orphans_by_range[sites[i].range] += counters.orphans;
         if (counters.lost) summary.lost_by_range[sites[i].range] += counters.lost;
         if (counters.lost || counters.overflow) summary.inexact_ranges.insert(sites[i].range);
@@ -214,7 +218,6 @@ SessionSummary LiveProfile::summarize(double duration_s) {
 
     const std::vector<MissingRange> missing = missing_ranges(map_, plans());
     const AssemblyLosses& losses = assembler_.losses();
-    const hostrange_session_counters session = session_->session_counters();
     const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
     if (total.lost) {
         warn(
@@ -277,16 +280,26 @@ SessionSummary LiveProfile::summarize(double duration_s) {
         warn(fmt::format("{} that had begun before the probes were there, or whose stack was not told apart",
                          counted(total.orphans, "exit ended no scope: of a call", "exits ended no scope: of calls")));
     }
-    // Their frames looked dead, and then they may have returned without being known any more.
-    for (const auto& [range, abandoned] : abandoned_by_range) {
-        if (!session.dead_forgotten) break;
+    // Their frames looked dead, and then they returned, perhaps.
+    for (const auto& [range, unwound] : unwound_by_range) {
         const auto orphans = orphans_by_range.find(range);
         if (orphans == orphans_by_range.end() || range >= map_.ranges.size()) continue;
         summary.inexact_ranges.insert(range);
         warn(fmt::format(
-            "up to {} of {} may have returned and not been counted: stacks that lie in one memory area without "
-            "guard pages (fibers) cannot be told apart",
-            counted(std::min(abandoned, orphans->second), "unwound scope", "unwound scopes"), map_.ranges[range].name));
+            "up to {} of {} may have returned and not been counted: calls that were under way when probes were placed, "
+            "or on fibers that change threads or whose stacks share a memory area",
+            counted(std::min(unwound, orphans->second), "unwound scope", "unwound scopes"), map_.ranges[range].name));
+    }
+    if (session.ended_late || session.out_of_order) {
+        for (const std::uint32_t range : entered) {
+            if (range >= map_.ranges.size()) continue;  // of markers
+            if (map_.ranges[range].inside.empty() && map_.ranges[range].not_inside.empty()) continue;
+            if (!summary.inexact_ranges.insert(range).second) continue;
+            warn(fmt::format(
+                "the count of {} may be off: fibers switch inside of scopes, so what lies inside of what is "
+                "not certain",
+                map_.ranges[range].name));
+        }
     }
     if (open_total)
         warn(fmt::format("{} still open at the end and not measured", counted(open_total, "scope was", "scopes were")));

@@ -80,7 +80,12 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
     }
     Pending& pending = found->second;
     describe(pending.tree, *header);
+    const std::size_t before = pending.tree.scopes.size();
     append_scopes(pending.tree.scopes, record, header->scope_count);
+    for (std::size_t i = before; i < pending.tree.scopes.size(); ++i) {
+        const hostrange_scope& scope = pending.tree.scopes[i];
+        if (!has_exited(scope)) pending.unwound[{scope.site, scope.start_ns}] = i;
+    }
     if (pending.broken || parts_lost || header->part != pending.next_part) {
         drop(pending);
         if (is_last) pending_.erase(found);
@@ -104,14 +109,14 @@ bool TreeAssembler::end_late(const CallTree& late) {
     if (late.scopes.size() != 1 || HOSTRANGE_SCOPE_ENDING(late.scopes[0].ending) != HOSTRANGE_ENDED_LATE) return false;
     const auto found = pending_.find(late.thread_id);
     if (found == pending_.end() || found->second.tree.process != late.process) return false;
-    for (hostrange_scope& scope : found->second.tree.scopes) {
-        if (scope.site != late.scopes[0].site || scope.start_ns != late.scopes[0].start_ns || has_exited(scope))
-            continue;
-        scope.ending = HOSTRANGE_ENDED_BY_EXIT;
-        scope.duration_ns = late.scopes[0].duration_ns;
-        return true;
-    }
-    return false;
+    Pending& pending = found->second;
+    const auto unwound = pending.unwound.find({late.scopes[0].site, late.scopes[0].start_ns});
+    if (unwound == pending.unwound.end()) return false;
+    hostrange_scope& scope = pending.tree.scopes[unwound->second];
+    scope.ending = HOSTRANGE_ENDED_BY_EXIT;
+    scope.duration_ns = late.scopes[0].duration_ns;
+    pending.unwound.erase(unwound);
+    return true;
 }
 
 const CallTree* TreeAssembler::whole_tree(const hostrange_tree_header& header, std::span<const std::byte> record) {
@@ -127,6 +132,7 @@ void TreeAssembler::drop(Pending& pending) {
     pending.broken = true;
     losses_.broken_tree_scopes += count_exits(pending.tree.scopes);
     pending.tree.scopes = {};
+    pending.unwound.clear();
 }
 
 // A parent ends, and so arrives, after its children: what these took must be known to the piece that holds the parent,
@@ -151,6 +157,7 @@ void TreeAssembler::hand_on_piece(Pending& pending) {
     pending.tree.unfinished = true;
     std::swap(current_, pending.tree);
     scopes.clear();
+    pending.unwound.clear();
     pending.tree.process = current_.process;  // by which the next part is known
 }
 

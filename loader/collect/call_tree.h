@@ -68,6 +68,8 @@ private:
         bool broken = false;  // counted already; what still arrives of it is dropped
         bool split = false;
         std::map<std::uint32_t, std::uint64_t> earlier_children_ns;
+        // Where in the tree unwound scopes are, by site and start: they may be ended late.
+        std::map<std::pair<std::uint32_t, std::uint64_t>, std::size_t> unwound;
     };
 
     const CallTree* whole_tree(const hostrange_tree_header& header, std::span<const std::byte> record);

@@ -289,9 +289,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"FibersInOneAreaDescending",
              {"fibers", "shared_mapping_descending", "300"},
              {{"outer", 300, 300}, {"first_fiber", 300, 300}, {"second_fiber", 300, 300}, {"inner", 1200, 1200}}},
-        Case{"FiberPool",
+        Case{"FiberPoolInOneArea",
              {"fiber_pool", "one_area", "50"},
-             {{"task", 600, 600}, {"step", 1200, 1200}, {"thrower", 1200, 0, 1200}}},
+             {{"task", 600, 600}, {"jumping", 600, 600}, {"step", 1200, 1200}, {"thrower", 1200, 0, 1200}}},
+        Case{"FiberPoolInOwnAreas",
+             {"fiber_pool", "own_areas", "50"},
+             {{"task", 600, 600}, {"jumping", 600, 600}, {"step", 1200, 1200}, {"thrower", 1200, 0, 1200}}},
         Case{"Coroutine", {"coroutine", "generator", "200", "5"}, {{"consume", 1200, 1200}, {"produce", 1000, 1000}}}),
     [](const auto& info) { return info.param.name; });
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Twelve ucontext fibers of one thread, their stacks side by side in one static array. They are resumed in rounds, in
-// another order each time, and switch inside of their ranges: each runs task n times; task calls step twice and yields
-// in between; step yields, calls thrower, catches what it throws, and yields again.
+// Twelve ucontext fibers of one thread. They are resumed in rounds, in another order each time, and switch inside of
+// their ranges: each runs task n times; task calls step, yields, and calls jumping, which leaves by a tail jump to
+// step; step yields, calls thrower, catches what it throws, and yields again.
 //
-//   one_area  task 12n, step 24n; both return. thrower 24n, all by exception
+//   every mode  task 12n, jumping 12n, step 24n; all return. thrower 24n, all by exception
+//
+//   one_area    the stacks lie side by side in one static array
+//   own_areas   a guard page lies between them
 
 #include <ucontext.h>
 
@@ -14,9 +17,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "stacks.h"
 #include "target.h"
 
 using hard_cases::Arguments;
+using hard_cases::Stack;
 using hard_cases::stir;
 
 namespace {
@@ -60,10 +65,14 @@ PROBED unsigned step(int i) {
     return stir(sum);
 }
 
+PROBED unsigned jumping(int i) {
+    return step(i + 1);
+}
+
 PROBED unsigned task(int i) {
     const unsigned sum = step(i);
     yield();
-    return stir(sum + step(i + 1));
+    return stir(sum + jumping(i));
 }
 
 }  // namespace target
@@ -76,15 +85,15 @@ void fiber_main() {
     yield();
 }
 
-void run(const Arguments& arguments) {
+void run(const Arguments& arguments, const std::vector<Stack>& memory) {
     std::array<int, kFibers> order;
     for (int i = 0; i < kFibers; i++) {
         order[i] = i;
         Fiber& fiber = fibers[i];
         fiber.repetitions = arguments.repetitions;
         getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = stacks[i];
-        fiber.context.uc_stack.ss_size = kStackBytes;
+        fiber.context.uc_stack.ss_sp = memory[i].lowest;
+        fiber.context.uc_stack.ss_size = memory[i].size_bytes;
         fiber.context.uc_link = nullptr;
         makecontext(&fiber.context, fiber_main, 0);
     }
@@ -101,7 +110,17 @@ void run(const Arguments& arguments) {
     hard_cases::print_done("checksum=%u", sum);
 }
 
-constexpr hard_cases::Mode kModes[] = {{"one_area", run}};
+void run_in_one_area(const Arguments& arguments) {
+    std::vector<Stack> memory;
+    for (auto& stack : stacks) memory.push_back({stack, kStackBytes});
+    run(arguments, memory);
+}
+
+void run_in_own_areas(const Arguments& arguments) {
+    run(arguments, hard_cases::map_stacks(kFibers, hard_cases::Guards::kBetween));
+}
+
+constexpr hard_cases::Mode kModes[] = {{"one_area", run_in_one_area}, {"own_areas", run_in_own_areas}};
 
 }  // namespace
 
