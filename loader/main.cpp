@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options and wiring only.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,10 +16,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "loader/cli/options.h"
 #include "loader/failure.h"
+#include "loader/probes/edit_distance.h"
 
 namespace {
 
@@ -108,6 +112,26 @@ void keep_first_of_each(std::vector<pid_t>& processes) {
     std::erase_if(processes, [&](pid_t process) { return !seen.insert(process).second; });
 }
 
+// What may have been meant by a word that no option takes.
+std::string hint_for(const std::string& word, const CLI::App& command, bool is_run) {
+    if (word.starts_with("--")) {
+        const std::string name = word.substr(2, word.find('=') - 2);
+        std::string nearest;
+        std::size_t least = 3;  // edits: as many mistakes as one makes in typing
+        for (const CLI::Option* option : command.get_options())
+            for (const std::string& candidate : option->get_lnames()) {
+                const std::size_t edits = candidate.starts_with(name) ? 0 : edit_distance(name, candidate);
+                if (edits < least) std::tie(least, nearest) = std::pair(edits, candidate);
+            }
+        if (!nearest.empty()) return fmt::format("did you mean --{}?", nearest);
+    } else if (is_run) {
+        return "put -- before the command: hostrange-bpf run [OPTIONS] -- COMMAND [ARGUMENTS]";
+    } else if (std::all_of(word.begin(), word.end(), [](unsigned char letter) { return std::isdigit(letter); })) {
+        return fmt::format("did you mean --pid {}?", word);
+    }
+    return "--help lists the options";
+}
+
 int run_program(int argc, char** argv) {
     ProfileOptions options;
     CLI::App app("Shows where host time goes inside a running library, range by range, from outside.", "hostrange-bpf");
@@ -146,11 +170,10 @@ int run_program(int argc, char** argv) {
     try {
         app.parse(static_cast<int>(separator - argv), argv);
     } catch (const CLI::ExtrasError&) {
-        std::string words;
-        for (const std::string& word : app.remaining(true)) words += " " + word;
-        throw Failure(ExitCode::kUsage, "not understood:" + words,
-                      run->parsed() ? "put -- before the command: hostrange-bpf run [OPTIONS] -- COMMAND [ARGUMENTS]"
-                                    : "--help lists the options");
+        const std::vector<std::string> words = app.remaining(true);
+        const CLI::App* const command = probes->parsed() ? probes : run->parsed() ? run : &app;
+        throw Failure(ExitCode::kUsage, fmt::format("not understood: {}", fmt::join(words, " ")),
+                      hint_for(words.front(), *command, run->parsed()));
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error);
         throw Failure(ExitCode::kUsage, error.what(), "--help lists the options");

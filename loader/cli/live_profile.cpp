@@ -437,6 +437,13 @@ unsigned LiveProfile::attached_markers() const {
     return count;
 }
 
+bool LiveProfile::has_return_probes() const {
+    return std::any_of(order_.begin(), order_.end(), [](const PlannedFile* file) {
+        const std::vector<Site>& sites = file->plan.sites;
+        return file->sites && std::any_of(sites.begin(), sites.end(), [](const Site& site) { return site.on_return; });
+    });
+}
+
 std::vector<const FilePlan*> LiveProfile::plans() const {
     std::vector<const FilePlan*> plans;
     for (const PlannedFile* file : order_) plans.push_back(&file->plan);

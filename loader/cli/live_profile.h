@@ -13,6 +13,7 @@
 #include "loader/attach/file_changes.h"
 #include "loader/attach/session.h"
 #include "loader/cli/options.h"
+#include "loader/cli/profile_counts.h"
 #include "loader/collect/call_tree.h"
 #include "loader/collect/statistics.h"
 #include "loader/probes/markers.h"
@@ -77,6 +78,9 @@ public:
     unsigned attached_files() const;
     unsigned attached_markers() const;
 
+    // Return addresses are replaced somewhere.
+    bool has_return_probes() const;
+
     // Progress; safe while reading.
     std::uint64_t scopes_so_far() const { return scopes_so_far_; }
     std::uint64_t trees_so_far() const { return trees_so_far_; }
@@ -89,6 +93,9 @@ public:
 
     // Files that match a target but cannot be opened: rights are missing.
     const std::set<std::string>& unopened_files() const { return unopened_; }
+
+    // What the report is to say besides what was counted.
+    void add_warning(std::string text) { warnings_.push_back(std::move(text)); }
 
     // Writes table, JSON lines and sidecar. Call it after stop().
     void report(double duration_s);
@@ -113,7 +120,16 @@ private:
     void note_process(const CallTree& tree);
     void add_record(std::span<const std::byte> record);
     std::string operators_without_cold_calls() const;
-    SessionSummary summarize(double duration_s);
+    // The report, from the counts (summary.cpp) to what is said (warnings.cpp, sidecar.cpp).
+    ProfileCounts count() const;
+    void count_sites(ProfileCounts& counts) const;
+    void count_cases(ProfileCounts& counts) const;
+    SessionSummary summarize(double duration_s) const;
+    void warn_of_losses(const ProfileCounts& counts, SessionSummary& summary) const;
+    void warn_of_doubts(const ProfileCounts& counts, SessionSummary& summary) const;
+    void warn_of_marks(const ProfileCounts& counts, SessionSummary& summary) const;
+    void warn_of_missing(const ProfileCounts& counts, SessionSummary& summary) const;
+    nlohmann::ordered_json sidecar(const ProfileCounts& counts, const SessionSummary& summary) const;
 
     const ProfileOptions options_;
     ProbeMap map_;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 
 #include "loader/cli/event_loop.h"
 #include "loader/cli/invoking_user.h"
@@ -98,6 +99,17 @@ private:
     int go_ = -1, failed_ = -1;
 };
 
+// As execvp() looks for it. One that is there but cannot be executed is left to exec to say.
+bool is_there(const std::string& command) {
+    if (command.find('/') != std::string::npos) return access(command.c_str(), F_OK) == 0;
+    const char* const path = std::getenv("PATH");
+    if (!path) return true;  // exec has a default of its own
+    std::istringstream folders(path);
+    for (std::string folder; std::getline(folders, folder, ':');)
+        if (access(((folder.empty() ? "." : folder) + "/" + command).c_str(), F_OK) == 0) return true;
+    return false;
+}
+
 int exit_status(int status) {
     return WIFSIGNALED(status) ? kKilledBySignal + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -105,6 +117,12 @@ int exit_status(int status) {
 }  // namespace
 
 int profile_command(const ProfileOptions& options) {
+    if (!is_there(options.command[0])) {
+        tell(
+            "hostrange-bpf: {}: no such command\n  hint: sudo has a PATH of its own; a path to the file always works\n",
+            options.command[0]);
+        return kNotFound;
+    }
     block_ending_signals();
     LiveProfile profile(options);
     // Both are forked before this process has threads.
@@ -158,6 +176,11 @@ int profile_command(const ProfileOptions& options) {
             const bool missing = error == ENOENT;
             tell("hostrange-bpf: {}: {}\n", options.command[0], std::strerror(error));
             return missing ? kNotFound : kCannotExecute;
+        }
+        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && profile.has_return_probes()) {
+            profile.add_warning(
+                "the command was aborted (SIGABRT) with uretprobes in place: an exception that meets one aborts the "
+                "program; profile with --return-probes=ret");
         }
     }
     profile.report(duration_s);

@@ -6,9 +6,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
+#include <unordered_set>
+
+#include "loader/probes/edit_distance.h"
 
 namespace hostrange {
 
@@ -42,6 +47,53 @@ std::set<std::string> identifiers(std::string_view text) {
     end_word();
     for (const char* common : {"clone", "const", "unsigned", "long", "void", "bool"}) result.erase(common);
     return result;
+}
+
+// The identifiers of a mangled name. What stands among them by chance does no harm: it is near nothing.
+void add_mangled_identifiers(std::string_view name, std::unordered_set<std::string_view>& all) {
+    if (!name.starts_with("_Z")) {
+        all.insert(name);
+        return;
+    }
+    for (std::size_t i = 2; i < name.size();) {
+        std::size_t length = 0;
+        const auto [end, error] = std::from_chars(name.data() + i, name.data() + name.size(), length);
+        const std::size_t begin = end - name.data();
+        if (error != std::errc() || length == 0 || length > name.size() - begin) {
+            ++i;
+            continue;
+        }
+        if (length >= kShortestIdentifier) all.insert(name.substr(begin, length));
+        i = begin + length;
+    }
+}
+
+// Puts in the place of words that no function has those that they may be misspellings of: up to a third of the letters
+// wrong.
+void correct_spelling(std::vector<std::string>& words, const ElfFile& file) {
+    std::unordered_set<std::string_view> known;
+    std::size_t looked_at = 0;
+    for (const FunctionSymbol& function : file.functions()) {
+        if (++looked_at > kMostNames) break;
+        add_mangled_identifiers(function.name, known);
+    }
+    for (std::string& word : words) {
+        if (known.contains(word)) continue;
+        std::size_t least = word.size() / 3 + 1;
+        std::string_view nearest;
+        for (const std::string_view other : known) {
+            if (other.find(word) != other.npos) {  // it is part of one
+                nearest = {};
+                break;
+            }
+            if (std::max(other.size(), word.size()) - std::min(other.size(), word.size()) >= least) continue;
+            const std::size_t edits = edit_distance(word, other);
+            // The set has no order: of equally near ones the first by name, so that each run says the same.
+            if (edits < least || (edits == least && !nearest.empty() && other < nearest))
+                std::tie(least, nearest) = std::pair(edits, other);
+        }
+        if (!nearest.empty()) word = nearest;
+    }
 }
 
 // A pattern of a range, as the set of its identifiers (by number).
@@ -84,6 +136,7 @@ std::vector<std::vector<std::string>> nearest_functions(const std::vector<const 
     std::vector<std::vector<std::string>> result(ranges.size());
     std::vector<std::string> words;
     const std::vector<Pattern> patterns = patterns_of(ranges, words);
+    correct_spelling(words, file);
     RE2::Options options;
     options.set_literal(true);
     options.set_log_errors(false);

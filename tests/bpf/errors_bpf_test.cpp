@@ -51,6 +51,11 @@ TEST(Errors, Usage) {
     EXPECT_EQ(run_profiler({"--pid", "no number"}).status, 64);
     EXPECT_EQ(run_profiler({"--pid", own_pid(), "--duration", "soon"}).status, 64);
     EXPECT_EQ(run_profiler({"--pid", own_pid(), "--ring-size", "5000"}).status, 64);
+    expect_failure(run_profiler({"1234"}), 64, "did you mean --pid 1234?");
+    expect_failure(run_profiler({"--durration", "5s"}), 64, "did you mean --duration?");
+    expect_failure(run_profiler({"probes", "--fil", "x"}), 64, "did you mean --file?");
+    expect_failure(run_profiler({"--nothing-like-it"}), 64, "hint: --help lists the options");
+    expect_failure(run_profiler({"run", "ls"}), 64, "put -- before the command");
     EXPECT_EQ(run_profiler({"--help"}).status, 0);
     EXPECT_EQ(run_profiler({"--version"}).status, 0);
 }

@@ -92,8 +92,42 @@ TEST(Run, StatusIsTheCommands) {
     REQUIRE_BPF();
     EXPECT_EQ(run_command({"/bin/sh", "-c", "exit 7"}).status, 7);
     EXPECT_EQ(run_command({"/bin/sh", "-c", "kill -KILL $$"}).status, 128 + SIGKILL);
-    EXPECT_EQ(run_command({"/nowhere/to/be/found"}).status, 127);
     EXPECT_EQ(run_command({"/etc/passwd"}).status, 126);
+}
+
+// In one of them the profiler would have written that it profiles, had it begun.
+TEST(Run, ACommandThatIsNotThereIsSaidAtOnce) {
+    for (const char* command : {"/nowhere/to/be/found", "no_such_command_anywhere"}) {
+        Child profiler({profiler_path(), "run", "--", command});
+        EXPECT_EQ(profiler.finish(), 127);
+        EXPECT_TRUE(profiler.error().starts_with(std::string("hostrange-bpf: ") + command + ": no such command"))
+            << profiler.error();
+    }
+}
+
+TEST(Run, AnAbortUnderUretprobesIsExplained) {
+    REQUIRE_BPF();
+    const auto says_why = [](const Report& report) {
+        return report.meta.at("warnings").dump().find("an exception that meets one aborts") != std::string::npos;
+    };
+    const std::vector<std::string> throwing = {target_path("hard_case_exceptions"), "through_all", "4"};
+    const Report report = run_command(throwing, {"--return-probes=uretprobe"});
+    EXPECT_EQ(report.status, 128 + SIGABRT);
+    EXPECT_TRUE(says_why(report)) << report.meta.at("warnings").dump(2);
+    EXPECT_FALSE(says_why(run_command(throwing)));
+}
+
+// The kernel keeps 64 replaced return addresses a thread.
+TEST(Run, ReturnsThatUretprobesDoNotSeeAreSaid) {
+    REQUIRE_BPF();
+    for (const auto& [depth, unseen] : {std::pair("64", 0u), std::pair("100", 36u)}) {
+        const Report report =
+            run_command({target_path("hard_case_recursion"), "descend", "1", depth}, {"--return-probes=uretprobe"});
+        EXPECT_EQ(report.counters("recurse").abandoned, unseen) << depth;
+        EXPECT_EQ(report.meta.at("unbalanced_sites"), 0);
+        const bool is_said = report.meta.at("warnings").dump().find("not seen to return") != std::string::npos;
+        EXPECT_EQ(is_said, unseen != 0) << report.meta.at("warnings").dump(2);
+    }
 }
 
 TEST(Run, AsTheInvokingUser) {

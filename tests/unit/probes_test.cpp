@@ -215,6 +215,17 @@ TEST(Probes, NamesWhatComesNear) {
     EXPECT_NE(listed.output.find("#   near: shapes::recursive(int)"), std::string::npos) << listed.output;
 }
 
+TEST(Probes, NamesWhatWasMisspelt) {
+    const std::string map = scratch_file("misspelt.toml");
+    // All functions of the namespace have its name; one has nearly the other.
+    std::ofstream(map) << "version = 1\n[targets.t]\nfiles = ['matrix_*']\n[[ranges]]\nname = 'x'\ntarget = 't'\n"
+                       << "functions = ['^shapes::recusrive\\(']\n";
+    const Listed listed = list({"--probe-map", map, "--file", matrix_program("gcc_O2")});
+    const std::size_t first = listed.output.find("#   near: ");
+    ASSERT_NE(first, std::string::npos) << listed.output;
+    EXPECT_TRUE(listed.output.substr(first).starts_with("#   near: shapes::recursive(int)")) << listed.output;
+}
+
 TEST(Probes, RefusesWhatItCannotDo) {
     const std::string file = matrix_program("gcc_O2");
     const auto expect = [](const Listed& listed, int status, const std::string& text) {
