@@ -135,8 +135,9 @@ private:
     struct Wanted {
         std::size_t around;  // the instance that it lies in; kNone if there is none
         std::optional<Declaration> declaration;
-        bool has_known_statements;        // line tables may be asked where its statements begin
-        std::vector<AddressRange> inner;  // see note_inner()
+        bool has_known_statements;                 // line tables may be asked where its statements begin
+        std::vector<AddressRange> inner;           // see note_inner()
+        std::vector<std::uint64_t> other_entries;  // see note_entry()
     };
 
     // What a DIE inherits from those around it.
@@ -176,35 +177,35 @@ private:
             note(fmt::format("the split part {} was not found", path.empty() ? "of a unit" : path));
     }
 
-    // Depth first, without recursion. `path` holds the DIEs from the root to the one at hand.
+    // Depth first, without recursion. path_ holds the DIEs from the root to the one at hand.
     void walk(const Dwarf_Die& root) {
         root_ = root;
-        std::vector<Place> path = {{root, std::nullopt, 0, kNone}};
+        path_ = {{root, std::nullopt, 0, kNone}};
         bool descend = true;
-        while (!path.empty()) {
+        while (!path_.empty()) {
             if (++entries_ > kMaxEntries) {
                 note(fmt::format("it has more than {} entries", kMaxEntries));
                 is_full_ = true;
                 return;
             }
             Dwarf_Die next;
-            if (descend && dwarf_haschildren(&path.back().die) > 0 && has_code_below(path.back().die)) {
-                if (path.size() >= kMaxDepth)
+            if (descend && dwarf_haschildren(&path_.back().die) > 0 && has_code_below(path_.back().die)) {
+                if (path_.size() >= kMaxDepth)
                     note(fmt::format("it is nested deeper than {}", kMaxDepth));
-                else if (dwarf_child(&path.back().die, &next) == 0) {
-                    path.push_back(look_at(next, path.back()));
+                else if (dwarf_child(&path_.back().die, &next) == 0) {
+                    path_.push_back(look_at(next, path_.back()));
                     if (is_full_) return;
                     continue;
                 }
             }
-            if (path.size() == 1) return;
-            if (dwarf_siblingof(&path.back().die, &next) == 0) {
-                path.pop_back();
-                path.push_back(look_at(next, path.back()));
+            if (path_.size() == 1) return;
+            if (dwarf_siblingof(&path_.back().die, &next) == 0) {
+                path_.pop_back();
+                path_.push_back(look_at(next, path_.back()));
                 descend = true;
                 if (is_full_) return;
             } else {
-                path.pop_back();
+                path_.pop_back();
                 descend = false;
             }
         }
@@ -278,7 +279,12 @@ private:
             return;
         }
         instance.marks_statements = marks_statements(die);
-        wanted_.push_back({place.instance, declaration_of(origin_die), instance.marks_statements || !is_of_gcc(), {}});
+        const std::optional<Declaration> declaration = declaration_of(origin_die);
+        wanted_.push_back({place.instance,
+                           declaration,
+                           instance.marks_statements || !is_of_gcc(),
+                           {},
+                           entries_around(declaration, instance.entry)});
         place.instance = result_.instances.size();
         result_.instances.push_back(std::move(instance));
     }
@@ -290,10 +296,38 @@ private:
         Dwarf_Die origin;
         const std::optional<Declaration> own = origin_die_of(die, origin) ? declaration_of(origin) : std::nullopt;
         if (!own) return;
+        const std::vector<AddressRange> ranges = ranges_of(die);
         for (std::size_t outer = place.instance; outer != kNone; outer = wanted_[outer].around) {
             if (wanted_[outer].declaration != own) continue;
-            for (const AddressRange& range : ranges_of(die)) wanted_[outer].inner.push_back(range);
+            std::vector<AddressRange>& inner = wanted_[outer].inner;
+            inner.insert(inner.end(), ranges.begin(), ranges.end());
+            note_entry(die, ranges, result_.instances[outer].entry, wanted_[outer].other_entries);
         }
+    }
+
+    // Where another call of the same place of the source begins than the one with `own_entry`. gcc marks its first
+    // statement there, though the instruction may belong to the code of the other.
+    static void note_entry(Dwarf_Die& die, const std::vector<AddressRange>& ranges, std::uint64_t own_entry,
+                           std::vector<std::uint64_t>& entries) {
+        if (ranges.empty()) return;
+        const std::uint64_t entry = entry_of(die, ranges);
+        if (entry != own_entry) entries.push_back(entry);
+    }
+
+    // The same of the calls around one, up to the function that it lies in.
+    std::vector<std::uint64_t> entries_around(const std::optional<Declaration>& declaration, std::uint64_t own_entry) {
+        std::vector<std::uint64_t> entries;
+        if (!declaration) return entries;
+        for (auto place = path_.rbegin(); place != path_.rend(); ++place) {
+            const bool is_function = dwarf_tag(&place->die) == DW_TAG_subprogram;
+            Dwarf_Die origin;
+            if (is_function ? declaration_of(place->die) == declaration
+                            : dwarf_tag(&place->die) == DW_TAG_inlined_subroutine &&
+                                  origin_die_of(place->die, origin) && declaration_of(origin) == declaration)
+                note_entry(place->die, ranges_of(place->die), own_entry, entries);
+            if (is_function) break;
+        }
+        return entries;
     }
 
     // When all instances of the unit at hand are known: what one of them does not tell, another may.
@@ -301,7 +335,8 @@ private:
         std::map<Declaration, std::vector<LineTables::Instance>> by_declaration;
         for (std::size_t i = first_of_unit_; i < result_.instances.size(); ++i)
             if (wanted_[i].declaration && wanted_[i].has_known_statements)
-                by_declaration[*wanted_[i].declaration].push_back({&result_.instances[i], wanted_[i].inner});
+                by_declaration[*wanted_[i].declaration].push_back(
+                    {&result_.instances[i], wanted_[i].inner, wanted_[i].other_entries});
         for (const auto& [declaration, instances] : by_declaration)
             lines_.find_beginnings(unit_, declaration.first.c_str(), declaration.second, instances);
         first_of_unit_ = result_.instances.size();
@@ -367,8 +402,9 @@ private:
     Dwarf_Die root_;  // the same; of a split one, what the other file has
     NameComposer composer_{strings_};
     std::unordered_map<const void*, Origin> origins_;  // by the place of the DIE in memory
-    std::vector<Wanted> wanted_;                       // for each instance
-    std::size_t first_of_unit_ = 0;                    // the first instance of the unit at hand
+    std::vector<Place> path_;
+    std::vector<Wanted> wanted_;     // for each instance
+    std::size_t first_of_unit_ = 0;  // the first instance of the unit at hand
     std::uint64_t entries_ = 0;
     bool is_full_ = false;
 };

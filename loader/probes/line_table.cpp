@@ -175,6 +175,8 @@ void LineTables::find_beginnings(Dwarf_Die& unit, const char* file, int line, co
         for (const AddressRange& range : one.instance->ranges)
             visit_rows(table.lines, table.count, source, {range.begin - std::min(range.begin, lead), range.end},
                        is_marked, [&](std::uint64_t address, const SourcePlace& place) {
+                           const auto& others = one.other_entries;
+                           if (std::find(others.begin(), others.end(), address) != others.end()) return;
                            if (address < range.begin && !is_marked_before(address, range)) return;
                            const std::uint64_t here = std::max(address, range.begin);
                            if (!lies_in(one.inner, here)) visit(here, place);

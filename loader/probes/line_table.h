@@ -16,7 +16,8 @@ class LineTables {
 public:
     struct Instance {
         InlinedInstance* instance;
-        std::vector<AddressRange> inner;  // of its ranges, what is left out of account
+        std::vector<AddressRange> inner;           // of its ranges, what is left out of account
+        std::vector<std::uint64_t> other_entries;  // where marks are of other calls
     };
 
     // Fills in what line tables say of the instances of one function, declared at `line` of `file`: where its first

@@ -115,6 +115,7 @@ int main() {
     expect("jumps_away", 30, 10);
     expect("summing", 14);
     expect("summed", 14);
+    expect("summed_around", 14);
     expect("listed", 9);
     expect("list_add", 8 * 9 / 2);
     expect("parameter_on_stack", 67);
