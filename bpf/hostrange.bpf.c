@@ -36,6 +36,7 @@ static __always_inline void introduce(struct thread_state *state)
 	BPF_CORE_READ_STR_INTO(&state->header.comm, leader, comm);
 	state->header.thread_id = ids;
 	state->program = __sync_fetch_and_add(&last_program, 1) + 1;
+	state->name_address = 0;
 }
 
 /* At a tree's first scope. */

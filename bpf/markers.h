@@ -189,10 +189,14 @@ static __noinline __u32 number_of_name(__u64 address)
 
 	if (!state)
 		return HOSTRANGE_MOST_NAMES;
+	if (state->name_address == address)
+		return state->name_number;
 	name.program = state->program;
 	known = bpf_map_lookup_elem(&marker_names, &name);
-	if (known)
-		return *known;
+	if (known) {
+		state->name_address = address;
+		return state->name_number = *known;
+	}
 	number = __sync_fetch_and_add(&last_name, 1) + 1;
 	if (number > HOSTRANGE_MOST_NAMES)
 		return HOSTRANGE_MOST_NAMES;
@@ -203,7 +207,8 @@ static __noinline __u32 number_of_name(__u64 address)
 	read_short_text(mark, address);
 	bpf_ringbuf_submit(mark, BPF_RB_NO_WAKEUP);
 	bpf_map_update_elem(&marker_names, &name, &number, BPF_ANY);
-	return number;
+	state->name_address = address;
+	return state->name_number = number;
 }
 
 static __noinline int begin_detached(__u32 site, __u64 name, __u64 token)

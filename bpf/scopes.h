@@ -59,7 +59,9 @@ struct thread_state {
 	__u8 has_signal_stack; /* when the current tree began */
 	__u8 took_for_dead; /* there may be scopes that were taken for dead */
 	__u8 forgotten; /* place of the one among them that was overwritten last */
-	__u8 reserved[7];
+	__u8 reserved[3];
+	__u32 name_number; /* of the range name that was sent last, or asked for */
+	__u64 name_address;
 	__u64 program; /* unlike that of any other thread and of what ran in this one before exec */
 	struct open_scope open[HOSTRANGE_MAX_DEPTH];
 	struct hostrange_tree_header header;

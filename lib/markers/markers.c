@@ -89,8 +89,17 @@ MARKER(resume, ARGUMENTS_0, void);
 /* Never reached: its semaphore tells that the profiler's probes are in place. */
 MARKER(probed, ARGUMENTS_0, void);
 
-const volatile uint16_t *const hostrange_range_begin_listeners = &hostrange_range_begin_semaphore;
-const volatile uint16_t *const hostrange_range_end_listeners = &hostrange_range_end_semaphore;
+const volatile uint16_t *const hostrange_listeners[HOSTRANGE_MARKERS] = {
+        [HOSTRANGE_SESSION_BEGIN] = &hostrange_session_begin_semaphore,
+        [HOSTRANGE_SESSION_END] = &hostrange_session_end_semaphore,
+        [HOSTRANGE_CASE_BEGIN] = &hostrange_case_begin_semaphore,
+        [HOSTRANGE_CASE_END] = &hostrange_case_end_semaphore,
+        [HOSTRANGE_PHASE_BEGIN] = &hostrange_phase_begin_semaphore,
+        [HOSTRANGE_PHASE_END] = &hostrange_phase_end_semaphore,
+        [HOSTRANGE_RANGE_BEGIN] = &hostrange_range_begin_semaphore,
+        [HOSTRANGE_RANGE_END] = &hostrange_range_end_semaphore,
+        [HOSTRANGE_MEASUREMENT] = &hostrange_measurement_semaphore,
+};
 
 static atomic_uint_fast64_t last_case;
 
@@ -109,47 +118,49 @@ int hostrange_is_profiled(void) { return hostrange_case_begin_semaphore != 0; }
 
 int hostrange_is_probed(void) { return hostrange_probed_semaphore != 0; }
 
-void hostrange_session_begin(const char *name)
+/* In brackets: the names are macros, too. */
+void(hostrange_session_begin)(const char *name)
 {
 	if (hostrange_session_begin_semaphore)
 		hostrange_site_session_begin(readable(name));
 }
 
-void hostrange_session_end(void)
+void(hostrange_session_end)(void)
 {
 	if (hostrange_session_end_semaphore)
 		hostrange_site_session_end();
 }
 
-uint64_t hostrange_case_begin(const char *nodeid, const char *operator_name, const char *backend)
+uint64_t(hostrange_case_begin)(const char *nodeid, const char *operator_name, const char *backend)
 {
-	uint64_t number = atomic_fetch_add(&last_case, 1) + 1;
+	uint64_t number;
 
-	if (hostrange_case_begin_semaphore) {
-		hostrange_site_case_begin(number, readable(nodeid), readable(operator_name), readable(backend));
-	}
+	if (!hostrange_case_begin_semaphore)
+		return 0;
+	number = atomic_fetch_add(&last_case, 1) + 1;
+	hostrange_site_case_begin(number, readable(nodeid), readable(operator_name), readable(backend));
 	return number;
 }
 
-void hostrange_case_end(uint64_t number)
+void(hostrange_case_end)(uint64_t number)
 {
-	if (hostrange_case_end_semaphore)
+	/* 0: nobody listened when it began. */
+	if (hostrange_case_end_semaphore && number)
 		hostrange_site_case_end(number);
 }
 
-void hostrange_phase_begin(const char *name)
+void(hostrange_phase_begin)(const char *name)
 {
 	if (hostrange_phase_begin_semaphore)
 		hostrange_site_phase_begin(readable(name));
 }
 
-void hostrange_phase_end(const char *name)
+void(hostrange_phase_end)(const char *name)
 {
 	if (hostrange_phase_end_semaphore)
 		hostrange_site_phase_end(readable(name));
 }
 
-/* In brackets: the names are macros, too. */
 void(hostrange_range_begin)(const char *name)
 {
 	if (hostrange_range_begin_semaphore)
@@ -162,13 +173,13 @@ void(hostrange_range_end)(const char *name)
 		hostrange_site_range_end(readable(name), 0);
 }
 
-void hostrange_range_begin_detached(const char *name, uint64_t token)
+void(hostrange_range_begin_detached)(const char *name, uint64_t token)
 {
 	if (hostrange_range_begin_semaphore)
 		hostrange_site_range_begin(readable(name), token);
 }
 
-void hostrange_range_end_detached(const char *name, uint64_t token)
+void(hostrange_range_end_detached)(const char *name, uint64_t token)
 {
 	if (hostrange_range_end_semaphore)
 		hostrange_site_range_end(readable(name), token);
@@ -181,7 +192,7 @@ static uint64_t whole_ns(double duration_ns)
 	return duration_ns < 1e18 ? (uint64_t)(duration_ns + 0.5) : (uint64_t)1e18;
 }
 
-void hostrange_measurement(const char *name, uint64_t count, double mean_ns, double median_ns)
+void(hostrange_measurement)(const char *name, uint64_t count, double mean_ns, double median_ns)
 {
 	double exact_ns[2] = {mean_ns, median_ns};
 

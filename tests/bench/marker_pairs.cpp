@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests/bench/markers.py: prints "ready"; for each line "KIND COUNT" runs that many begin-end pairs and prints the
-// nanoseconds they took. KIND: hostrange (this project's range markers), sdt (SystemTap's sys/sdt.h), nothing.
+// nanoseconds they took. KIND: hostrange (this project's range markers), phase (its phase markers), sdt (SystemTap's
+// sys/sdt.h), nothing.
 #include <hostrange/markers.h>
 #include <sys/sdt.h>
 
@@ -14,12 +15,18 @@ int main() {
     char kind[16];
     unsigned long count;
     while (std::scanf("%15s %lu", kind, &count) == 2) {
-        const bool is_hostrange = std::strcmp(kind, "hostrange") == 0, is_sdt = std::strcmp(kind, "sdt") == 0;
+        const auto is = [&](const char* name) { return std::strcmp(kind, name) == 0; };
+        const bool is_hostrange = is("hostrange"), is_phase = is("phase"), is_sdt = is("sdt");
         const auto begin = std::chrono::steady_clock::now();
         if (is_hostrange) {
             for (unsigned long i = 0; i < count; ++i) {
                 hostrange_range_begin("pair");
                 hostrange_range_end("pair");
+            }
+        } else if (is_phase) {
+            for (unsigned long i = 0; i < count; ++i) {
+                hostrange_phase_begin("pair");
+                hostrange_phase_end("pair");
             }
         } else if (is_sdt) {
             for (unsigned long i = 0; i < count; ++i) {

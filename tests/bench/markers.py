@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a pair of range markers costs: while nobody listens, and measured by hostrange-bpf; beside it the probes of
-SystemTap's sys/sdt.h, measured by a bpftrace script that sums up the same durations.
+"""What a pair of markers costs: of a range and of a phase while nobody listens, and of a range measured by
+hostrange-bpf; beside it the probes of SystemTap's sys/sdt.h, measured by a bpftrace script that sums up the same durations.
 
 Usage: markers.py PROFILER MARKER_PAIRS. Root. Medians of shuffled passes of one run, ns per pair.
 """
@@ -62,6 +62,7 @@ def main() -> int:
     variants: Dict[str, Callable[[], float]] = {
         "empty loop": lambda: ns_per_pair("nothing", IDLE_PAIRS),
         "hostrange, idle": lambda: ns_per_pair("hostrange", IDLE_PAIRS),
+        "hostrange's phases, idle": lambda: ns_per_pair("phase", IDLE_PAIRS),
         "sys/sdt.h, idle": lambda: ns_per_pair("sdt", IDLE_PAIRS),
         "hostrange under hostrange-bpf": lambda: under([profiler, "--pid", pid], True, "profiling", "hostrange"),
         "sys/sdt.h under bpftrace": lambda: under(
