@@ -37,6 +37,7 @@ static __always_inline void introduce(struct thread_state *state)
 	state->header.thread_id = ids;
 	state->program = __sync_fetch_and_add(&last_program, 1) + 1;
 	state->name_address = 0;
+	state->stack_begin = state->stack_end = 0;
 }
 
 /* At a tree's first scope. */

@@ -137,7 +137,8 @@ struct hostrange_session_counters {
 	__u64 no_state; /* hits without memory for the thread's stack of scopes */
 	__u64 lost_trees; /* records that found no room in the ring */
 	__u64 other_stack; /* times a scope on another stack (fiber, signal stack) was left alone */
-	__u64 stack_unknown; /* times the kernel could not say which stack an address lies on */
+	__u64 stack_unknown; /* times the kernel could not say which stack an address lies on, another thread changing
+	                        the map */
 	__u64 out_of_order; /* scopes that ended while a later one was still open */
 	__u64 lost_events; /* process events that found no room in their ring */
 	__u64 unrecorded; /* trees that began while recording was off */

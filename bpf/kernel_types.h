@@ -21,6 +21,7 @@ struct task_struct {
 struct vm_area_struct {
 	unsigned long vm_start;
 	unsigned long vm_end;
+	unsigned long vm_flags;
 };
 
 struct bpf_iter_meta {

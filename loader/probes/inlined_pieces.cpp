@@ -42,6 +42,7 @@ public:
             doubt("it has a loop, which may be one around it, as it is not known where it begins");
         if (has_repeated_code()) doubt("parts of it are there several times, as in a loop that has been unrolled");
         look_at_others();
+        look_at_shared_code();
         return std::move(result_);
     }
 
@@ -234,16 +235,52 @@ private:
 
     // Pieces that are no copies should be run by those that are. Straight ones may have been moved to before them.
     void look_at_others() {
-        const std::set<std::uint64_t> around = graph_.reached_around([&](std::uint64_t address) {
+        const auto is_copy = [&](std::uint64_t address) {
             return std::any_of(result_.pieces.begin(), result_.pieces.end(),
                                [&](const InlinedPiece& piece) { return piece.contains(address); });
-        });
+        };
+        const std::set<std::uint64_t> around = graph_.reached_around(is_copy);
+        const auto is_elsewhere = [&](std::uint64_t address) { return !is_copy(address); };
         for (const InlinedPiece& piece : pieces_) {
             if (piece.is_straight && is_known_ && instance_.marks_statements) continue;
-            if (std::any_of(piece.code.begin(), piece.code.end(),
-                            [&](std::uint64_t address) { return around.contains(address); }))
+            const std::uint64_t entry = piece.entries.front();
+            // A loop of the code around runs it, and comes by no beginning.
+            const bool is_repeated = graph_.is_on_loop(entry, is_elsewhere) && !graph_.is_on_loop(entry, in(piece));
+            if (is_repeated || std::any_of(piece.code.begin(), piece.code.end(),
+                                           [&](std::uint64_t address) { return around.contains(address); }))
                 doubt(fmt::format("code of it at {:#x} is also run without its beginning", piece.entries.front()));
         }
+    }
+
+    // What two calls begin with is made one where they lie on two ways, and counts as the first one's: from there the
+    // code leads either to the rest of this call or to where another begins.
+    void look_at_shared_code() {
+        if (pieces_.empty()) return;
+        const auto lies_in_one_of = [](const std::vector<InlinedPiece>& pieces, std::uint64_t address) {
+            return std::any_of(pieces.begin(), pieces.end(),
+                               [&](const InlinedPiece& piece) { return piece.contains(address); });
+        };
+        std::vector<std::uint64_t> ways_out;
+        for (const InlinedPiece& piece : result_.pieces) {
+            if (!piece.is_straight) return;
+            for (const std::uint64_t address : piece.code)
+                for (const std::uint64_t successor : graph_.successors(*flow_.at(address)))
+                    if (!piece.contains(successor)) ways_out.push_back(successor);
+        }
+        const auto begins_other = [&](std::uint64_t address) {
+            return all_beginnings_.contains(address) && !is_own(address);
+        };
+        const std::set<std::uint64_t> without_rest = graph_.reached(ways_out, [&](std::uint64_t address) {
+            return !lies_in_one_of(result_.pieces, address) && !lies_in_one_of(pieces_, address);
+        });
+        const auto other = std::find_if(without_rest.begin(), without_rest.end(), begins_other);
+        if (other == without_rest.end()) return;
+        const std::set<std::uint64_t> without_other = graph_.reached(ways_out, [&](std::uint64_t address) {
+            return !lies_in_one_of(result_.pieces, address) && !begins_other(address);
+        });
+        if (std::any_of(without_other.begin(), without_other.end(),
+                        [&](std::uint64_t address) { return lies_in_one_of(pieces_, address); }))
+            doubt(fmt::format("its beginning may be that of another call, too, which goes on at {:#x}", *other));
     }
 
     const WholeFunction& function_;

@@ -23,6 +23,8 @@ struct Case {
     // Where a scope ends by exception but is noticed by a later entry first, only the sum of both is certain.
     bool only_unwound_sum = false;
     std::vector<std::string> options = {};
+    bool memory_changes = false;  // another thread maps and unmaps memory meanwhile
+    std::uint64_t trees = 0;      // 0: not looked at
 };
 
 std::ostream& operator<<(std::ostream& stream, const Case& one) {
@@ -36,6 +38,7 @@ TEST_P(ControlFlow, EveryScopeIsAccountedFor) {
     const Case& one = GetParam();
     std::vector<std::string> command = one.target;
     command[0] = target_path("hard_case_" + command[0]);
+    if (one.memory_changes) command.insert(command.begin(), {"/usr/bin/env", "TARGET_CHANGES_MEMORY=1"});
 
     std::string result;
     const Report report = profile_target(command, one.options, result);
@@ -50,6 +53,9 @@ TEST_P(ControlFlow, EveryScopeIsAccountedFor) {
         const RangeCounters counters = report.counters(row.at("range"));
         const bool was_taken_for_dead = counters.abandoned != 0 && one.orphans != 0;
         EXPECT_EQ(row.at("exact_count"), counters.overflow == 0 && !was_taken_for_dead) << row.dump();
+    }
+    if (one.trees) {
+        EXPECT_EQ(report.meta.at("totals").at("trees").get<std::uint64_t>(), one.trees);
     }
     for (const Expected& expected : one.expected) {
         const RangeCounters counters = report.counters(expected.range);
@@ -115,6 +121,31 @@ INSTANTIATE_TEST_SUITE_P(
              {"deep_tree", "thrown", "5", "1000"},
              {{"throwing_outer", 5, 0, 5}, {"inner", 5000, 5000}}}),
     [](const auto& info) { return info.param.name; });
+
+// The kernel does not say then which memory area an address lies in.
+INSTANTIATE_TEST_SUITE_P(WhileMemoryChanges, ControlFlow,
+                         testing::Values(Case{.name = "ThroughAll",
+                                              .target = {"exceptions", "through_all", "20000"},
+                                              .expected = {{"outer", 20000, 10000, 10000},
+                                                           {"middle", 20000, 10000, 10000},
+                                                           {"inner", 20000, 10000, 10000}},
+                                              .memory_changes = true,
+                                              .trees = 20000},
+                                         Case{.name = "CaughtInOuter",
+                                              .target = {"exceptions", "caught_in_outer", "4000"},
+                                              .expected = {{"catching_outer", 4000, 4000},
+                                                           {"middle", 4000, 2000, 2000},
+                                                           {"inner", 4000, 2000, 2000}},
+                                              .memory_changes = true,
+                                              .trees = 4000},
+                                         Case{.name = "Longjmp",
+                                              .target = {"longjmp", "to_caller", "4000"},
+                                              .expected = {{"outer", 4000, 2000, 0, 2000},
+                                                           {"middle", 4000, 2000, 0, 2000},
+                                                           {"inner", 4000, 2000, 0, 2000}},
+                                              .memory_changes = true,
+                                              .trees = 4000}),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Points, ControlFlow,

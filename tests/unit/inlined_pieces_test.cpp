@@ -141,6 +141,15 @@ TEST_F(InlinedPieces, ABodyThatStandsBeforeItsCondition) {
     EXPECT_EQ(found.doubt, "");
 }
 
+// An optimiser has made one beginning of many, or marked but one of them.
+TEST_F(InlinedPieces, CodeThatALoopAroundRepeatsWithoutTheBeginningIsDoubtful) {
+    const Found found = find("inlined_before_loop", {{{0, 1}, {2, 3}}, {0}, 0, false}, {1});
+    EXPECT_EQ(found.places, Offsets{0});
+    EXPECT_NE(found.doubt.find("also run without its beginning"), std::string::npos) << found.doubt;
+    // A loop of its own.
+    EXPECT_EQ(find("inlined_before_loop", {{{0, 1}, {2, 6}}, {0}, 0, false}, {1}).doubt, "");
+}
+
 TEST_F(InlinedPieces, ASecondWayInIsDoubtful) {
     const Found found = find("inlined_side_door", {{{2, 5}}, {2}});
     EXPECT_EQ(found.places, Offsets{2});

@@ -21,6 +21,7 @@
 // and a function that always returns is listed with one number.
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -30,6 +31,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 // A function that stays one function with one entry: neither inlined, cloned, folded, nor known to its callers.
@@ -100,6 +102,19 @@ inline bool input_ended() {
 // Set for the program that a probed function turned itself into by exec: no second "ready", no waiting.
 inline constexpr char kContinued[] = "TARGET_CONTINUED";
 
+// Maps and unmaps memory as fast as it can, as allocators of large blocks do, while the target runs.
+inline void change_memory_meanwhile() {
+    std::thread([] {
+        constexpr std::size_t kBytes = 1u << 20, kPage = 4096;
+        for (;;) {
+            void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (memory == MAP_FAILED) continue;
+            for (std::size_t i = 0; i < kBytes; i += kPage) static_cast<volatile char*>(memory)[i] = 1;
+            munmap(memory, kBytes);
+        }
+    }).detach();
+}
+
 inline int run_target(int argc, char** argv, std::span<const Mode> modes) {
     const Mode* chosen = nullptr;
     for (const Mode& mode : modes) {
@@ -117,6 +132,7 @@ inline int run_target(int argc, char** argv, std::span<const Mode> modes) {
         const char* no_wait = std::getenv("TARGET_NO_WAIT");
         if (!no_wait || std::strcmp(no_wait, "1") != 0) read_line();
     }
+    if (std::getenv("TARGET_CHANGES_MEMORY")) change_memory_meanwhile();
     chosen->run(arguments);
     return 0;
 }
