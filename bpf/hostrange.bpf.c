@@ -16,6 +16,8 @@
 
 #include "bpf/kernel_types.h"
 #include "bpf/hostrange.h"
+#include "bpf/thread_state.h"
+#include "bpf/stacks.h"
 #include "bpf/scopes.h"
 #include "bpf/late_ends.h"
 #include "bpf/processes.h"

@@ -9,15 +9,17 @@ namespace hostrange {
 // What the program exits with; docs/exit-codes.md lists them for users. Values follow sysexits.h where one fits.
 enum class ExitCode : int {
     kSuccess = 0,
-    kUsage = 64,           // wrong options
-    kNoProcess = 66,       // the process does not exist, or is gone before anything was attached
-    kNothingToProbe = 68,  // no mapped file of the probe map, or none of its functions
-    kKernel = 69,          // kernel too old, no BTF, lockdown
-    kInternal = 70,        // a defect of this program
-    kAttach = 71,          // the kernel refused a probe
-    kOutput = 73,          // the report cannot be written
-    kPermission = 77,      // a missing capability, or another user's process
-    kProbeMap = 78,        // the probe map is wrong
+    kUsage = 64,                // wrong options
+    kNoProcess = 66,            // the process does not exist, or is gone before anything was attached
+    kNothingToProbe = 68,       // no mapped file of the probe map, or none of its functions
+    kKernel = 69,               // kernel too old, no BTF, lockdown
+    kInternal = 70,             // a defect of this program
+    kAttach = 71,               // the kernel refused a probe
+    kOutput = 73,               // the report cannot be written
+    kPermission = 77,           // a missing capability, or another user's process
+    kProbeMap = 78,             // the probe map is wrong
+    kCommandNotExecuted = 126,  // of `run`, as shells do
+    kCommandNotFound = 127,
 };
 
 // An error that ends the program: one line with the cause, one with what to do about it. Thrown anywhere, caught in

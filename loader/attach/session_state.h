@@ -83,7 +83,7 @@ struct ProbeSession::State {
     const OnRecord *on_tree = nullptr, *on_mark = nullptr;
     std::function<void(const hostrange_event&)> on_event;
 
-    // Probes of ranges are being placed or taken away as long as it lives (probes_changed_ns in bpf/scopes.h).
+    // Probes of ranges are being placed or taken away as long as it lives (probes_changed_ns in bpf/thread_state.h).
     class Change {
     public:
         explicit Change(State& state);

@@ -125,10 +125,10 @@ private:
     void count_sites(ProfileCounts& counts) const;
     void count_cases(ProfileCounts& counts) const;
     SessionSummary summarize(double duration_s) const;
-    void warn_of_losses(const ProfileCounts& counts, SessionSummary& summary) const;
-    void warn_of_doubts(const ProfileCounts& counts, SessionSummary& summary) const;
-    void warn_of_marks(const ProfileCounts& counts, SessionSummary& summary) const;
-    void warn_of_missing(const ProfileCounts& counts, SessionSummary& summary) const;
+    void warn_of_losses(const ProfileCounts& counts, std::vector<std::string>& warnings) const;
+    void warn_of_doubts(const ProfileCounts& counts, std::vector<std::string>& warnings) const;
+    void warn_of_marks(const ProfileCounts& counts, std::vector<std::string>& warnings) const;
+    void warn_of_missing(const ProfileCounts& counts, std::vector<std::string>& warnings) const;
     nlohmann::ordered_json sidecar(const ProfileCounts& counts, const SessionSummary& summary) const;
 
     const ProfileOptions options_;

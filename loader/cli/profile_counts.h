@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bpf/hostrange.h"
@@ -31,9 +32,13 @@ struct ProfileCounts {
     std::uint64_t unbalanced = 0;  // sites at which what began is not what ended, one way or another, or is open
 
     // Scopes by range; ranges with none are left out.
-    std::map<std::uint32_t, std::uint64_t> doubtful, unwound, orphans, lost;
+    std::map<std::uint32_t, std::uint64_t> lost, doubtful, uncertain_conditions;
+    std::map<std::uint32_t, std::uint64_t> may_have_returned;  // they looked dead, and exits found no scope
     std::map<std::uint32_t, std::uint64_t> unreturned;  // ended by no return, though uretprobes see the function's
-    std::set<std::uint32_t> entered, inexact;
+    // Inlined calls by range: those that are not placed, and all.
+    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> unplaced;
+    std::set<std::uint32_t> uncertain_nesting;  // ranges with a condition, where fibers make nesting uncertain
+    std::set<std::uint32_t> inexact;            // ranges: because of any of these, of overflow, or an overwritten file
 
     std::vector<MissingRange> missing;
 

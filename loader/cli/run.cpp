@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 
 #include "loader/cli/event_loop.h"
 #include "loader/cli/invoking_user.h"
@@ -22,10 +21,7 @@
 namespace hostrange {
 namespace {
 
-// As shells do.
-constexpr int kCannotExecute = 126;
-constexpr int kNotFound = 127;
-constexpr int kKilledBySignal = 128;
+constexpr int kKilledBySignal = 128;  // and the signal's number, as shells do
 
 // A command that has been forked but waits before exec.
 class WaitingCommand {
@@ -41,7 +37,7 @@ public:
             close(go[1]);
             char word;
             // The other end closes without a word if the profiler gives up.
-            if (read(go[0], &word, 1) != 1) _exit(kCannotExecute);
+            if (read(go[0], &word, 1) != 1) _exit(EXIT_FAILURE);
             if (!report.empty()) setenv("HOSTRANGE_OUTPUT", report.c_str(), 1);
             become_and_execute(command, user, failed[1]);
         }
@@ -66,7 +62,8 @@ public:
         go_ = -1;
     }
 
-    // The errno value if exec failed; 0 if it worked. Only after the process is gone or has executed.
+    // The errno value if exec failed; 0 if it worked. After go(); waits until it is known, which takes no time: the
+    // descriptor closes with exec.
     int exec_error() {
         int error = 0;
         return read(failed_, &error, sizeof error) == sizeof error ? error : 0;
@@ -91,24 +88,13 @@ private:
             execvp(arguments[0], arguments.data());
             error = errno;
         }
-        if (write(failed, &error, sizeof error) != sizeof error) _exit(kCannotExecute);
-        _exit(error == ENOENT ? kNotFound : kCannotExecute);
+        const ssize_t written = write(failed, &error, sizeof error);
+        _exit(written == sizeof error ? EXIT_SUCCESS : EXIT_FAILURE);
     }
 
     pid_t process_ = -1;
     int go_ = -1, failed_ = -1;
 };
-
-// As execvp() looks for it. One that is there but cannot be executed is left to exec to say.
-bool is_there(const std::string& command) {
-    if (command.find('/') != std::string::npos) return access(command.c_str(), F_OK) == 0;
-    const char* const path = std::getenv("PATH");
-    if (!path) return true;  // exec has a default of its own
-    std::istringstream folders(path);
-    for (std::string folder; std::getline(folders, folder, ':');)
-        if (access(((folder.empty() ? "." : folder) + "/" + command).c_str(), F_OK) == 0) return true;
-    return false;
-}
 
 int exit_status(int status) {
     return WIFSIGNALED(status) ? kKilledBySignal + WTERMSIG(status) : WEXITSTATUS(status);
@@ -117,12 +103,6 @@ int exit_status(int status) {
 }  // namespace
 
 int profile_command(const ProfileOptions& options) {
-    if (!is_there(options.command[0])) {
-        tell(
-            "hostrange-bpf: {}: no such command\n  hint: sudo has a PATH of its own; a path to the file always works\n",
-            options.command[0]);
-        return kNotFound;
-    }
     block_ending_signals();
     LiveProfile profile(options);
     // Both are forked before this process has threads.
@@ -162,9 +142,16 @@ int profile_command(const ProfileOptions& options) {
     profile.session().watch(process, true);
     profile.start_reading();
     profile.start_recording(false);
+    command.go();
+    if (const int error = command.exec_error()) {
+        waitpid(process, &status, 0);
+        throw Failure(error == ENOENT ? ExitCode::kCommandNotFound : ExitCode::kCommandNotExecuted,
+                      fmt::format("{}: {}", options.command[0], std::strerror(error)),
+                      error == ENOENT ? "sudo has a PATH of its own; a path to the file always works"
+                                      : "is it a program, and may you execute it?");
+    }
     tell("hostrange-bpf: profiling `{}` (process {}, {})\n", fmt::join(options.command, " "), process,
          attach_mode_name(profile.session().mode()));
-    command.go();
     loop.run(options.duration_s);
 
     const double duration_s = loop.elapsed_s();
@@ -172,11 +159,6 @@ int profile_command(const ProfileOptions& options) {
     profile.session().let_all_run();
     if (ended) {
         waitpid(process, &status, 0);
-        if (const int error = command.exec_error()) {
-            const bool missing = error == ENOENT;
-            tell("hostrange-bpf: {}: {}\n", options.command[0], std::strerror(error));
-            return missing ? kNotFound : kCannotExecute;
-        }
         if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && profile.has_return_probes()) {
             profile.add_warning(
                 "the command was aborted (SIGABRT) with uretprobes in place: an exception that meets one aborts the "

@@ -65,6 +65,7 @@ void LiveProfile::count_sites(ProfileCounts& result) const {
     }
     for (const auto& [site, count] : session_->open_detached_scopes()) open_by_site[site] += count;
 
+    std::map<std::uint32_t, std::uint64_t> unwound, orphans;  // by range
     result.session = session_->session_counters();
     const std::vector<NumberedSite>& sites = session_->sites();
     for (std::size_t i = 0; i < sites.size(); ++i) {
@@ -80,23 +81,24 @@ void LiveProfile::count_sites(ProfileCounts& result) const {
         result.total.lost += counters.lost;
         result.total.orphans += counters.orphans;
         const std::uint32_t range = sites[i].range;
-        const std::uint64_t unwound = counters.abandoned + (result.session.dead_forgotten ? counters.by_exception : 0);
-        if (counters.entries) result.entered.insert(range);
-        if (unwound) result.unwound[range] += unwound;
-        if (counters.orphans) result.orphans[range] += counters.orphans;
         if (counters.lost) result.lost[range] += counters.lost;
         if (counters.lost || counters.overflow) result.inexact.insert(range);
-        if (range == kMarkerRange || !counters.entries) continue;
+        if (range == kMarkerRange) continue;
+        const std::uint64_t looked_dead =
+            counters.abandoned + (result.session.dead_forgotten ? counters.by_exception : 0);
+        if (looked_dead) unwound[range] += looked_dead;
+        if (counters.orphans) orphans[range] += counters.orphans;
+        if (!counters.entries) continue;
+        const bool has_condition = !map_.ranges[range].inside.empty() || !map_.ranges[range].not_inside.empty();
+        if (has_condition && (result.session.ended_late || result.session.out_of_order))
+            result.uncertain_nesting.insert(range);
         const FilePlan& plan = files_.at(sites[i].file)->plan;
-        if (!plan.functions[plan.sites[sites[i].plan_site].function].doubt.empty())
-            result.doubtful[range] += counters.entries;
-        if (counters.abandoned && ends_by_uretprobe(plan, plan.sites[sites[i].plan_site].function))
-            result.unreturned[range] += counters.abandoned;
+        const std::size_t function = plan.sites[sites[i].plan_site].function;
+        if (!plan.functions[function].doubt.empty()) result.doubtful[range] += counters.entries;
+        if (counters.abandoned && ends_by_uretprobe(plan, function)) result.unreturned[range] += counters.abandoned;
     }
-    for (const PlannedFile* file : order_) {
-        if (!file->overwritten) continue;
-        for (const PlannedFunction& function : file->plan.functions) result.inexact.insert(function.range);
-    }
+    for (const auto& [range, count] : unwound)
+        if (orphans.contains(range)) result.may_have_returned[range] = std::min(count, orphans.at(range));
 }
 
 void LiveProfile::count_cases(ProfileCounts& result) const {
@@ -115,6 +117,27 @@ ProfileCounts LiveProfile::count() const {
     count_sites(counts);
     count_cases(counts);
     counts.missing = missing_ranges(map_, plans());
+    for (const auto& [range, scopes] : collector_->totals().uncertain_conditions)
+        counts.uncertain_conditions[range] = scopes;
+    for (const FilePlan* plan : plans()) {
+        for (const InlinedCount& count : plan->inlined) {
+            if (count.total == 0) continue;
+            counts.unplaced[count.range].first += count.total - count.placed;
+            counts.unplaced[count.range].second += count.total;
+        }
+    }
+    std::erase_if(counts.unplaced, [](const auto& range) { return range.second.first == 0; });
+
+    std::set<std::uint32_t>& inexact = counts.inexact;
+    for (const PlannedFile* file : order_) {
+        if (!file->overwritten) continue;
+        for (const PlannedFunction& function : file->plan.functions) inexact.insert(function.range);
+    }
+    for (const auto* scopes :
+         {&counts.doubtful, &counts.uncertain_conditions, &counts.may_have_returned, &counts.unreturned})
+        for (const auto& [range, count] : *scopes) inexact.insert(range);
+    for (const auto& [range, calls] : counts.unplaced) inexact.insert(range);
+    inexact.insert(counts.uncertain_nesting.begin(), counts.uncertain_nesting.end());
     return counts;
 }
 
@@ -127,10 +150,10 @@ SessionSummary LiveProfile::summarize(double duration_s) const {
     summary.lost_by_range = counts.lost;
     summary.inexact_ranges = counts.inexact;
     summary.nothing_probed = attached_files() == 0 && attached_markers() == 0;
-    warn_of_losses(counts, summary);
-    warn_of_doubts(counts, summary);
-    warn_of_marks(counts, summary);
-    warn_of_missing(counts, summary);
+    warn_of_losses(counts, summary.warnings);
+    warn_of_doubts(counts, summary.warnings);
+    warn_of_marks(counts, summary.warnings);
+    warn_of_missing(counts, summary.warnings);
     summary.warnings.push_back("times are raw: they include what the probes themselves cost");
     summary.meta = sidecar(counts, summary);
     return summary;

@@ -52,8 +52,8 @@ std::string LiveProfile::operators_without_cold_calls() const {
     return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void LiveProfile::warn_of_losses(const ProfileCounts& counts, SessionSummary& summary) const {
-    const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
+void LiveProfile::warn_of_losses(const ProfileCounts& counts, std::vector<std::string>& warnings) const {
+    const auto warn = [&](std::string text) { warnings.push_back(std::move(text)); };
     const AssemblyLosses& losses = assembler_.losses();
     if (counts.total.lost) {
         warn(
@@ -106,80 +106,48 @@ void LiveProfile::warn_of_losses(const ProfileCounts& counts, SessionSummary& su
     }
 }
 
-void LiveProfile::warn_of_doubts(const ProfileCounts& counts, SessionSummary& summary) const {
-    const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
-    std::set<std::uint32_t>& inexact = summary.inexact_ranges;
-    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>>
-        inlined;  // by range: calls that are not placed, all
-    for (const FilePlan* plan : plans()) {
-        for (const InlinedCount& count : plan->inlined) {
-            inlined[count.range].first += count.total - count.placed;
-            inlined[count.range].second += count.total;
-        }
-    }
-    for (const auto& [range, calls] : inlined) {
-        if (calls.first == 0) continue;
-        inexact.insert(range);
+void LiveProfile::warn_of_doubts(const ProfileCounts& counts, std::vector<std::string>& warnings) const {
+    const auto warn = [&](std::string text) { warnings.push_back(std::move(text)); };
+    const auto name = [&](std::uint32_t range) -> const std::string& { return map_.ranges[range].name; };
+    for (const auto& [range, calls] : counts.unplaced)
         warn(fmt::format("{} of the {} of {} cannot be probed and {} not counted", calls.first,
-                         counted(calls.second, "inlined call", "inlined calls"), map_.ranges[range].name,
+                         counted(calls.second, "inlined call", "inlined calls"), name(range),
                          calls.first == 1 ? "is" : "are"));
-    }
-    if (const std::string operators = operators_without_cold_calls(); !operators.empty()) {
+    if (const std::string operators = operators_without_cold_calls(); !operators.empty())
         warn(fmt::format(
             "no call of {} was seen to be cold, though the profile began with the process: their first calls "
             "stand among the warm ones (a range that makes a call cold is not seen in them)",
             operators));
-    }
-    for (const auto& [range, scopes] : collector_->totals().uncertain_conditions) {
-        inexact.insert(range);
-        warn(
-            fmt::format("the count of {} may be off: whether {} inside of another range hangs on calls that never "
-                        "returned (longjmp, for instance)",
-                        map_.ranges[range].name, counted(scopes, "scope of it was", "scopes of it were")));
-    }
-    for (const auto& [range, scopes] : counts.doubtful) {
-        inexact.insert(range);
+    for (const auto& [range, scopes] : counts.uncertain_conditions)
+        warn(fmt::format(
+            "the count of {} may be off: whether {} inside of another range hangs on calls that never returned "
+            "(longjmp, for instance)",
+            name(range), counted(scopes, "scope of it was", "scopes of it were")));
+    for (const auto& [range, scopes] : counts.doubtful)
         warn(
             fmt::format("the count of {} may be off: {} of inlined calls that the compiler has copied or split; "
                         "`hostrange-bpf probes` says which",
-                        map_.ranges[range].name, counted(scopes, "scope is", "scopes are")));
-    }
-    // Their frames looked dead, and then they returned, perhaps.
-    for (const auto& [range, unwound] : counts.unwound) {
-        const auto orphans = counts.orphans.find(range);
-        if (orphans == counts.orphans.end() || range >= map_.ranges.size()) continue;
-        inexact.insert(range);
+                        name(range), counted(scopes, "scope is", "scopes are")));
+    for (const auto& [range, scopes] : counts.may_have_returned)
         warn(fmt::format(
             "up to {} of {} may have returned and not been counted: calls that were under way when probes were placed, "
             "or on fibers that change threads or whose stacks share a memory area",
-            counted(std::min(unwound, orphans->second), "unwound scope", "unwound scopes"), map_.ranges[range].name));
-    }
+            counted(scopes, "unwound scope", "unwound scopes"), name(range)));
     // The kernel keeps so many replaced return addresses a thread (MAX_URETPROBE_DEPTH in kernel/events/uprobes.c).
     constexpr int kMostUretprobes = 64;
-    for (const auto& [range, scopes] : counts.unreturned) {
-        if (range >= map_.ranges.size()) continue;
-        inexact.insert(range);
-        warn(
-            fmt::format("the times of {} are not of all its calls: {} not seen to return, being left by longjmp or "
-                        "lying deeper than "
-                        "the {} uretprobes that the kernel follows (--return-probes=ret has no such limit)",
-                        map_.ranges[range].name, counted(scopes, "scope was", "scopes were"), kMostUretprobes));
-    }
-    if (counts.session.ended_late || counts.session.out_of_order) {
-        for (const std::uint32_t range : counts.entered) {
-            if (range >= map_.ranges.size()) continue;  // of markers
-            if (map_.ranges[range].inside.empty() && map_.ranges[range].not_inside.empty()) continue;
-            if (!inexact.insert(range).second) continue;
-            warn(fmt::format(
-                "the count of {} may be off: fibers switch inside of scopes, so what lies inside of what is "
-                "not certain",
-                map_.ranges[range].name));
-        }
-    }
+    for (const auto& [range, scopes] : counts.unreturned)
+        warn(fmt::format(
+            "the times of {} are not of all its calls: {} not seen to return, being left by longjmp or lying deeper "
+            "than the {} uretprobes that the kernel follows (--return-probes=ret has no such limit)",
+            name(range), counted(scopes, "scope was", "scopes were"), kMostUretprobes));
+    for (const std::uint32_t range : counts.uncertain_nesting)
+        warn(fmt::format(
+            "the count of {} may be off: fibers switch inside of scopes, so what lies inside of what is not certain",
+            name(range)));
 }
 
-void LiveProfile::warn_of_marks(const ProfileCounts& counts, SessionSummary& summary) const {
-    const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
+void LiveProfile::warn_of_marks(const ProfileCounts& counts, std::vector<std::string>& warnings) const {
+    const auto warn = [&](std::string text) { warnings.push_back(std::move(text)); };
     const MarkLog& marks = collector_->marks();
     if (counts.outside_phases)
         warn(fmt::format("{} of cases with phases are left out, being outside of these",
@@ -204,8 +172,8 @@ void LiveProfile::warn_of_marks(const ProfileCounts& counts, SessionSummary& sum
                          counted(marks.losses().unbalanced, "case or phase was begun", "cases or phases were begun")));
 }
 
-void LiveProfile::warn_of_missing(const ProfileCounts& counts, SessionSummary& summary) const {
-    const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
+void LiveProfile::warn_of_missing(const ProfileCounts& counts, std::vector<std::string>& warnings) const {
+    const auto warn = [&](std::string text) { warnings.push_back(std::move(text)); };
     if (attached_files() > 0) {
         for (std::string& line : what_is_missing(counts.missing, plans())) warn(std::move(line));
     } else {

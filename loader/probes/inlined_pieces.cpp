@@ -53,6 +53,11 @@ private:
 
     bool is_own(std::uint64_t address) const { return code_.contains(address); }
 
+    static bool is_in_one_of(const std::vector<InlinedPiece>& pieces, std::uint64_t address) {
+        return std::any_of(pieces.begin(), pieces.end(),
+                           [&](const InlinedPiece& piece) { return piece.contains(address); });
+    }
+
     static auto in(const InlinedPiece& piece) {
         return [&piece](std::uint64_t address) { return piece.contains(address); };
     }
@@ -235,12 +240,9 @@ private:
 
     // Pieces that are no copies should be run by those that are. Straight ones may have been moved to before them.
     void look_at_others() {
-        const auto is_copy = [&](std::uint64_t address) {
-            return std::any_of(result_.pieces.begin(), result_.pieces.end(),
-                               [&](const InlinedPiece& piece) { return piece.contains(address); });
-        };
-        const std::set<std::uint64_t> around = graph_.reached_around(is_copy);
-        const auto is_elsewhere = [&](std::uint64_t address) { return !is_copy(address); };
+        const auto is_in_copy = [&](std::uint64_t address) { return is_in_one_of(result_.pieces, address); };
+        const auto is_elsewhere = [&](std::uint64_t address) { return !is_in_copy(address); };
+        const std::set<std::uint64_t> around = graph_.reached_around(is_in_copy);
         for (const InlinedPiece& piece : pieces_) {
             if (piece.is_straight && is_known_ && instance_.marks_statements) continue;
             const std::uint64_t entry = piece.entries.front();
@@ -256,10 +258,6 @@ private:
     // code leads either to the rest of this call or to where another begins.
     void look_at_shared_code() {
         if (pieces_.empty()) return;
-        const auto lies_in_one_of = [](const std::vector<InlinedPiece>& pieces, std::uint64_t address) {
-            return std::any_of(pieces.begin(), pieces.end(),
-                               [&](const InlinedPiece& piece) { return piece.contains(address); });
-        };
         std::vector<std::uint64_t> ways_out;
         for (const InlinedPiece& piece : result_.pieces) {
             if (!piece.is_straight) return;
@@ -271,15 +269,15 @@ private:
             return all_beginnings_.contains(address) && !is_own(address);
         };
         const std::set<std::uint64_t> without_rest = graph_.reached(ways_out, [&](std::uint64_t address) {
-            return !lies_in_one_of(result_.pieces, address) && !lies_in_one_of(pieces_, address);
+            return !is_in_one_of(result_.pieces, address) && !is_in_one_of(pieces_, address);
         });
         const auto other = std::find_if(without_rest.begin(), without_rest.end(), begins_other);
         if (other == without_rest.end()) return;
         const std::set<std::uint64_t> without_other = graph_.reached(ways_out, [&](std::uint64_t address) {
-            return !lies_in_one_of(result_.pieces, address) && !begins_other(address);
+            return !is_in_one_of(result_.pieces, address) && !begins_other(address);
         });
         if (std::any_of(without_other.begin(), without_other.end(),
-                        [&](std::uint64_t address) { return lies_in_one_of(pieces_, address); }))
+                        [&](std::uint64_t address) { return is_in_one_of(pieces_, address); }))
             doubt(fmt::format("its beginning may be that of another call, too, which goes on at {:#x}", *other));
     }
 

@@ -8,6 +8,7 @@
 
 #include "loader/probes/function_parts.h"
 #include "loader/probes/symbol_matching.h"
+#include "tests/unit/fixture_functions.h"
 
 namespace hostrange {
 namespace {
@@ -16,21 +17,8 @@ using Kind = ExitInstruction::Kind;
 
 constexpr KernelNops kKernel = {.optimises_nop5 = true, .emulates_all = true};
 
-class FunctionCodeTest : public testing::Test {
+class FunctionCodeTest : public FixtureFunctions {
 protected:
-    FunctionCodeTest() {
-        std::string error;
-        file_ = ElfFile::open(HOSTRANGE_FIXTURES "/libfixture_functions.so", error);
-        if (!file_) throw std::runtime_error(error);
-        groups_ = group_functions(*file_);
-    }
-
-    const FunctionGroup& group(const std::string& name) const {
-        for (const FunctionGroup& group : groups_)
-            for (const FunctionSymbol* symbol : group.symbols)
-                if (symbol->name == name) return group;
-        throw std::runtime_error("no function " + name);
-    }
     std::uint64_t address(const std::string& name) const { return group(name).address; }
 
     // The function alone, without parts that lie elsewhere.
@@ -50,9 +38,6 @@ protected:
                 "+" + std::to_string(exit.instruction.address - start) + (exit.kind == Kind::kRet ? " ret " : " jump ");
         return text;
     }
-
-    std::unique_ptr<ElfFile> file_;
-    std::vector<FunctionGroup> groups_;
 };
 
 TEST_F(FunctionCodeTest, FindsEveryKindOfRet) {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include "tests/unit/fixture_functions.h"
 
 namespace hostrange {
 namespace {
@@ -26,23 +26,13 @@ struct Call {
     std::vector<std::vector<AddressRange>> repeated = {};
 };
 
-class InlinedPieces : public testing::Test {
+class InlinedPieces : public FixtureFunctions {
 protected:
-    InlinedPieces() {
-        std::string error;
-        file_ = ElfFile::open(HOSTRANGE_FIXTURES "/libfixture_functions.so", error);
-        if (!file_) throw std::runtime_error(error);
-        groups_ = group_functions(*file_);
-    }
-
     // `others`: where other calls begin.
     Found find(const std::string& name, const Call& call, const Offsets& others = {}) const {
-        const auto group = std::find_if(groups_.begin(), groups_.end(),
-                                        [&](const FunctionGroup& one) { return one.symbols.front()->name == name; });
-        if (group == groups_.end()) throw std::runtime_error("no function " + name);
-        const std::uint64_t base = group->address;
+        const std::uint64_t base = group(name).address;
         FunctionReader reader(*file_, KernelNops{});
-        const WholeFunction& function = reader.read(*group);
+        const WholeFunction& function = reader.read(group(name));
 
         InlinedInstance instance{};
         instance.container_address = base;
@@ -64,9 +54,6 @@ protected:
         found.problem = found.all.problem;
         return found;
     }
-
-    std::unique_ptr<ElfFile> file_;
-    std::vector<FunctionGroup> groups_;
 };
 
 TEST_F(InlinedPieces, OneInARow) {
@@ -148,6 +135,15 @@ TEST_F(InlinedPieces, CodeThatALoopAroundRepeatsWithoutTheBeginningIsDoubtful) {
     EXPECT_NE(found.doubt.find("also run without its beginning"), std::string::npos) << found.doubt;
     // A loop of its own.
     EXPECT_EQ(find("inlined_before_loop", {{{0, 1}, {2, 6}}, {0}, 0, false}, {1}).doubt, "");
+}
+
+// One load for two calls on two ways: the first one's, the debug information says.
+TEST_F(InlinedPieces, ABeginningThatAnotherCallSharesIsDoubtful) {
+    const Call call{{{0, 1}, {3, 4}}, {0}};
+    EXPECT_EQ(find("inlined_shared", call).doubt, "");
+    const Found found = find("inlined_shared", call, {5});
+    EXPECT_EQ(found.places, Offsets{0});
+    EXPECT_NE(found.doubt.find("may be that of another call, too"), std::string::npos) << found.doubt;
 }
 
 TEST_F(InlinedPieces, ASecondWayInIsDoubtful) {

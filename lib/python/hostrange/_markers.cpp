@@ -52,8 +52,15 @@ Name intern(const py::str& text) {
     return {&*names.emplace(Utf8(text).c_str()).first};
 }
 
+// A marker that takes one text, as a function of Python's.
+auto with_text(void (*marker)(const char*)) {
+    return [marker](const py::str& text) { marker(Utf8(text).c_str()); };
+}
+
 }  // namespace
 
+// The markers' functions, not their macros, which would look at the text only if somebody listens: a text that no
+// marker can carry is an error in any case.
 PYBIND11_MODULE(_markers, module) {
     // Markers evaluate their arguments only if somebody listens. Texts that they cannot carry are errors in any case,
     // so they are converted before.
@@ -65,37 +72,17 @@ PYBIND11_MODULE(_markers, module) {
     module.def("is_profiled", [] { return hostrange_is_profiled() != 0; });
     module.def("is_probed", [] { return hostrange_is_probed() != 0; });
 
-    module.def(
-        "session_begin",
-        [](const py::str& name) {
-            const Utf8 text(name);
-            hostrange_session_begin(text.c_str());
-        },
-        py::arg("name"));
-    module.def("session_end", [] { hostrange_session_end(); });
+    module.def("session_begin", with_text(&hostrange_session_begin), py::arg("name"));
+    module.def("session_end", &hostrange_session_end);
     module.def(
         "case_begin",
         [](const py::str& nodeid, const py::str& operator_name, const py::str& backend) {
-            const Utf8 nodeid_text(nodeid), operator_text(operator_name), backend_text(backend);
-            return hostrange_case_begin(nodeid_text.c_str(), operator_text.c_str(), backend_text.c_str());
+            return (hostrange_case_begin)(Utf8(nodeid).c_str(), Utf8(operator_name).c_str(), Utf8(backend).c_str());
         },
         py::arg("nodeid"), py::arg("operator"), py::arg("backend"));
-    module.def(
-        "case_end", [](std::uint64_t number) { hostrange_case_end(number); }, py::arg("number"));
-    module.def(
-        "phase_begin",
-        [](const py::str& name) {
-            const Utf8 text(name);
-            hostrange_phase_begin(text.c_str());
-        },
-        py::arg("name"));
-    module.def(
-        "phase_end",
-        [](const py::str& name) {
-            const Utf8 text(name);
-            hostrange_phase_end(text.c_str());
-        },
-        py::arg("name"));
+    module.def("case_end", &hostrange_case_end, py::arg("number"));
+    module.def("phase_begin", with_text(&hostrange_phase_begin), py::arg("name"));
+    module.def("phase_end", with_text(&hostrange_phase_end), py::arg("name"));
 
     module.def(
         "range_begin", [](const Name& name) { hostrange_range_begin(name.text->c_str()); }, py::arg("name"));
@@ -113,8 +100,7 @@ PYBIND11_MODULE(_markers, module) {
     module.def(
         "measurement",
         [](const py::str& name, std::uint64_t count, double mean_ns, double median_ns) {
-            const Utf8 text(name);
-            hostrange_measurement(text.c_str(), count, mean_ns, median_ns);
+            (hostrange_measurement)(Utf8(name).c_str(), count, mean_ns, median_ns);
         },
         py::arg("name"), py::arg("count"), py::arg("mean_ns"), py::arg("median_ns"));
 

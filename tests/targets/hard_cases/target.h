@@ -7,8 +7,9 @@
 //
 // prints "ready PID", reads one line from standard input (its end releases the program as well), runs, and prints one
 // line "done NAME=VALUE ...", the same one whether probed or not; exit status 0. With TARGET_NO_WAIT=1 in the
-// environment it does not read. All functions worth probing are in namespace `target`; the comment at the top of each
-// program says per mode how often each is entered and how it is left. There
+// environment it does not read; with TARGET_CHANGES_MEMORY=1 another thread maps and unmaps memory meanwhile. All
+// functions worth probing are in namespace `target`; the comment at the top of each program says per mode how often
+// each is entered and how it is left. There
 //
 //   n            is REPETITIONS, and calls are numbered 0 to n - 1; odd and even count those numbers
 //                (odd = n / 2 rounded down, even = n - odd)
