@@ -11,13 +11,17 @@ enum class ExitCode : int {
     kSuccess = 0,
     kUsage = 64,                // wrong options
     kNoProcess = 66,            // the process does not exist, or is gone before anything was attached
-    kNothingToProbe = 68,       // no mapped file of the probe map, or none of its functions
-    kKernel = 69,               // kernel too old, no BTF, lockdown
+    kNoFunction = 67,           // files of the probe map are mapped, but none of their functions can be probed
+    kNothingToProbe = 68,       // no mapped file of the probe map
+    kKernel = 69,               // the kernel is too old, or lacks something
     kInternal = 70,             // a defect of this program
     kAttach = 71,               // the kernel refused a probe
     kOutput = 73,               // the report cannot be written
-    kPermission = 77,           // a missing capability, or another user's process
+    kCapability = 77,           // a capability is missing
     kProbeMap = 78,             // the probe map is wrong
+    kNoTypeInformation = 79,    // no BTF of the kernel
+    kLockdown = 80,             // the kernel is locked down
+    kOtherUser = 81,            // another user's process
     kCommandNotExecuted = 126,  // of `run`, as shells do
     kCommandNotFound = 127,
 };

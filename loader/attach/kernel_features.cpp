@@ -63,7 +63,7 @@ void check_capabilities() {
     need(CAP_BPF, "CAP_BPF");
     need(CAP_PERFMON, "CAP_PERFMON");
     if (missing.empty()) return;
-    throw Failure(ExitCode::kPermission, "attaching probes needs " + missing,
+    throw Failure(ExitCode::kCapability, "attaching probes needs " + missing,
                   "run it with sudo, or give the program those capabilities (docs/requirements.md)");
 }
 
@@ -112,7 +112,8 @@ void check_kernel_usable() {
     }
     check_capabilities();
     if (access(kKernelTypes, R_OK) != 0) {
-        throw Failure(ExitCode::kKernel, fmt::format("the kernel's type information, {}, cannot be read", kKernelTypes),
+        throw Failure(ExitCode::kNoTypeInformation,
+                      fmt::format("the kernel's type information, {}, cannot be read", kKernelTypes),
                       "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions do, and mount /sys");
     }
     // Loops over the scopes are callbacks, which kernels do not take in programs that they interpret. The file is
@@ -122,7 +123,7 @@ void check_kernel_usable() {
                       "`sysctl net.core.bpf_jit_enable=1` switches it on; distributions do");
     }
     if (read_lockdown() == "confidentiality") {
-        throw Failure(ExitCode::kKernel,
+        throw Failure(ExitCode::kLockdown,
                       "the kernel is locked down (confidentiality): BPF programs may not read memory",
                       "boot with lockdown=integrity or lockdown=none");
     }

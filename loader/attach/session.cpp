@@ -60,10 +60,10 @@ std::size_t whole_pages(std::size_t size_bytes) {
 }  // namespace
 
 void fail_to_load(const char* what, int error) {
-    const ExitCode code = error == EPERM || error == EACCES ? ExitCode::kPermission : ExitCode::kKernel;
+    const ExitCode code = error == EPERM || error == EACCES ? ExitCode::kCapability : ExitCode::kKernel;
     throw Failure(
         code, fmt::format("{}: {} ({})", what, std::strerror(error), refusal.empty() ? last_libbpf_message : refusal),
-        code == ExitCode::kPermission ? "run it with sudo; in a container it needs CAP_BPF and CAP_PERFMON"
+        code == ExitCode::kCapability ? "run it with sudo; in a container it needs CAP_BPF and CAP_PERFMON"
                                       : "docs/requirements.md lists what the kernel must have");
 }
 

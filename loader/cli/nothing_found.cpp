@@ -53,7 +53,7 @@ Failure nothing_found(const ProbeMap& map, const std::string& whom, const std::v
     }
     if (!mapped.empty()) {
         return Failure(
-            ExitCode::kNothingToProbe,
+            ExitCode::kNoFunction,
             fmt::format("{} maps files of the probe map, but none of their functions can be probed: {}", whom, mapped),
             stripped ? "use a library with its symbol table (not stripped), or a probe map for what it exports"
                      : fmt::format("compare the patterns in {} with `nm -C FILE`", map.path));

@@ -79,7 +79,7 @@ void add_process(Listing& listing, pid_t process, const PlanSettings& settings) 
         if (!file.open_path.empty()) {
             add_file(listing, file, settings);
         } else if (!targets_of_file(listing.map, file.base_name).empty()) {
-            throw Failure(ExitCode::kPermission, fmt::format("{} of process {} cannot be opened", file.path, process),
+            throw Failure(ExitCode::kOtherUser, fmt::format("{} of process {} cannot be opened", file.path, process),
                           "run it with sudo");
         }
     }
@@ -290,7 +290,7 @@ int list_probes(const ProfileOptions& options, const ProbesOptions& asked) {
     std::fflush(stdout);
     const bool any = std::any_of(listing.plans.begin(), listing.plans.end(),
                                  [&](const FilePlan& plan) { return !sites_in_order(listing, plan).empty(); });
-    return any ? 0 : static_cast<int>(ExitCode::kNothingToProbe);
+    return any ? 0 : static_cast<int>(ExitCode::kNoFunction);
 }
 
 }  // namespace hostrange

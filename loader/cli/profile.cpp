@@ -80,7 +80,7 @@ int profile_processes(const ProfileOptions& options) {
             throw no_such_process(asked.front());
         }
         if (nothing_attached && !profile.unopened_files().empty()) {
-            throw Failure(ExitCode::kPermission,
+            throw Failure(ExitCode::kOtherUser,
                           fmt::format("{} of {} cannot be opened", *profile.unopened_files().begin(), whom),
                           "run it with sudo, or with CAP_SYS_PTRACE too");
         }

@@ -55,7 +55,7 @@ Failure unreadable_process(pid_t process, int error) {
     const std::optional<ProcessDescription> description = describe_process(process);
     if (!description || !description->has_program) return no_such_process(process);
     if (error == EACCES || error == EPERM) {
-        return Failure(ExitCode::kPermission,
+        return Failure(ExitCode::kOtherUser,
                        fmt::format("the memory map of process {} ({}), of user {}, cannot be opened", process,
                                    description->comm, description->user),
                        "run it with sudo, or with CAP_SYS_PTRACE too");

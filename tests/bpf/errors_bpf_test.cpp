@@ -135,7 +135,7 @@ TEST(Errors, Stripped) {
     ASSERT_EQ(strip.finish(), 0) << strip.error();
     Child target({stripped, "single", "1"});
     target.wait_for_output("ready");
-    expect_failure(run_profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()}), 68,
+    expect_failure(run_profiler({"--pid", std::to_string(target.process()), "--probe-map", hard_cases_map()}), 67,
                    "stripped");
     target.release();
     EXPECT_EQ(target.finish(), 0);
@@ -172,7 +172,7 @@ TEST(Errors, OtherUsersProcess) {
                  "--ambient-caps=-all,+bpf,+perfmon", "--bounding-set=-all,+bpf,+perfmon", copy, "--pid",
                  std::to_string(target.process()), "--probe-map", map});
     const int status = child.finish();
-    expect_failure({status, child.error()}, 77, "cannot be opened");
+    expect_failure({status, child.error()}, 81, "cannot be opened");
 }
 
 TEST(Errors, KernelTooOld) {
@@ -184,7 +184,7 @@ TEST(Errors, KernelTooOld) {
 
 TEST(Errors, NoTypeInformation) {
     REQUIRE_BPF();
-    expect_failure(run_in_other_world("mount -t tmpfs none /sys/kernel/btf", "--pid " + own_pid()), 69,
+    expect_failure(run_in_other_world("mount -t tmpfs none /sys/kernel/btf", "--pid " + own_pid()), 79,
                    "/sys/kernel/btf/vmlinux");
 }
 
@@ -193,7 +193,7 @@ TEST(Errors, Lockdown) {
     expect_failure(run_in_other_world("mount -t tmpfs none /sys/kernel/security && echo 'none integrity "
                                       "[confidentiality]' > /sys/kernel/security/lockdown",
                                       "--pid " + own_pid()),
-                   69, "locked down");
+                   80, "locked down");
 }
 
 TEST(Errors, NoCompiler) {

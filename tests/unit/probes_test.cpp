@@ -129,7 +129,7 @@ TEST(Probes, ReadsSeparateDebugFiles) {
     // None: nothing is exported, so nothing is known.
     const Stripped alone = strip("alone");
     const Listed nothing = list_json(alone.program);
-    EXPECT_EQ(nothing.status, 68) << nothing.output;
+    EXPECT_EQ(nothing.status, 67) << nothing.output;
     EXPECT_EQ(nothing.json().at("files").at(0).at("stripped"), true);
 
     // By its build-id, in a folder that is named.
@@ -151,7 +151,7 @@ TEST(Probes, ReadsSeparateDebugFiles) {
 
     // One that was changed since is none.
     std::ofstream(linked.folder + "/.debug/debug", std::ios::app) << "changed";
-    EXPECT_EQ(list_json(linked.program).status, 68);
+    EXPECT_EQ(list_json(linked.program).status, 67);
 }
 
 TEST(Probes, AsksDebuginfodIfTheUserNamesAServer) {
@@ -165,7 +165,7 @@ TEST(Probes, AsksDebuginfodIfTheUserNamesAServer) {
     const Listed listed = list_json(alone.program);
     unsetenv("DEBUGINFOD_URLS");
     EXPECT_EQ(sites(listed.json()), sites(list_json(matrix_program("gcc_O2")).json()));
-    EXPECT_EQ(list_json(alone.program).status, 68);
+    EXPECT_EQ(list_json(alone.program).status, 67);
 }
 
 TEST(Probes, TakesPlacesThatAreGivenByHand) {
@@ -210,7 +210,7 @@ TEST(Probes, NamesWhatComesNear) {
     std::ofstream(map) << "version = 1\n[targets.t]\nfiles = ['matrix_*']\n[[ranges]]\nname = 'x'\ntarget = 't'\n"
                        << "functions = ['^shapes::tail_virtul\\(|^other::recursive\\(']\n";
     const Listed listed = list({"--probe-map", map, "--file", matrix_program("gcc_O2")});
-    EXPECT_EQ(listed.status, 68);
+    EXPECT_EQ(listed.status, 67);
     EXPECT_NE(listed.output.find("# x: not found: no function matches"), std::string::npos) << listed.output;
     EXPECT_NE(listed.output.find("#   near: shapes::recursive(int)"), std::string::npos) << listed.output;
 }
@@ -278,7 +278,7 @@ TEST(Probes, SurvivesCodeThatIsNotInTheFile) {
         std::memcpy(bytes.data() + at, &size, sizeof size);
         std::ofstream(program, std::ios::binary) << bytes;
         const Listed listed = list({"--json", "--probe-map", matrix_map(), "--file", program});
-        ASSERT_TRUE(listed.status == 0 || listed.status == 68) << size << ": " << listed.status << listed.error;
+        ASSERT_TRUE(listed.status == 0 || listed.status == 67) << size << ": " << listed.status << listed.error;
         const nlohmann::json listing = listed.json();
         for (const nlohmann::json& one : listing.at("files").at(0).at("inlined"))
             was_refused |= one.at("placed") != one.at("total");
