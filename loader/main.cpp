@@ -163,6 +163,12 @@ int run_program(int argc, char** argv) {
     probes->footer("Example: hostrange-bpf probes --file libops.so --probe-map my_map.toml");
     add_plan_options(*probes, options);
 
+    bool calibration_as_json = false;
+    CLI::App* calibrate = app.add_subcommand("calibrate", "Measure what probes cost on this machine");
+    calibrate->add_flag("--json", calibration_as_json, "As JSON");
+    add_choice(*calibrate, "--attach", options.attach, kAttachModes, "How probes are attached, as for a profile")
+        ->type_name("HOW");
+
     // What stands after -- is the command's, options included.
     char** const separator =
         std::find_if(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--") == 0; });
@@ -171,7 +177,8 @@ int run_program(int argc, char** argv) {
         app.parse(static_cast<int>(separator - argv), argv);
     } catch (const CLI::ExtrasError&) {
         const std::vector<std::string> words = app.remaining(true);
-        const CLI::App* const command = probes->parsed() ? probes : run->parsed() ? run : &app;
+        const std::vector<CLI::App*> parsed = app.get_subcommands();
+        const CLI::App* const command = parsed.empty() ? &app : parsed.front();
         throw Failure(ExitCode::kUsage, fmt::format("not understood: {}", fmt::join(words, " ")),
                       hint_for(words.front(), *command, run->parsed()));
     } catch (const CLI::ParseError& error) {
@@ -187,6 +194,7 @@ int run_program(int argc, char** argv) {
         }
         return list_probes(options, asked);
     }
+    if (calibrate->parsed()) return show_calibration(options, calibration_as_json);
     if (run->parsed()) {
         if (options.command.empty()) {
             throw Failure(ExitCode::kUsage, "run: there is no command",

@@ -155,6 +155,7 @@ ProbeSession::ProbeSession(const SessionSettings& settings) : state_(std::make_u
         &state, nullptr));
     if (!state.tree_ring || !state.mark_ring || !state.event_ring) fail_to_load("opening the ring buffers", errno);
 
+    if (!settings.watch_processes) return;
     for (const bpf_program* program :
          {skeleton.progs.thread_exit, skeleton.progs.program_start, skeleton.progs.process_fork}) {
         Link link(bpf_program__attach(program));

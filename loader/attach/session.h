@@ -24,6 +24,7 @@ struct SessionSettings {
     std::size_t ring_bytes = 8u << 20;  // of the ring for call trees; a power of two, at least a page
     std::uint32_t max_sites = 8192;     // over all files; 64 bytes of memory each per CPU
     bool watch_all = false;             // tell of every process' exec and libraries
+    bool watch_processes = true;        // tell of any process' exec and forks; notice the end of threads
 };
 
 // A site that has a number: its place in the BPF maps and in the collector.

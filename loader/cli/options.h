@@ -50,6 +50,9 @@ int profile_command(const ProfileOptions& options);    // run; the status is the
 // Lists what a profile would place, and places nothing. Throws Failure.
 int list_probes(const ProfileOptions& options, const ProbesOptions& asked);
 
+// Measures what probes cost here, and prints it. Throws Failure.
+int show_calibration(const ProfileOptions& options, bool json);
+
 // The plan matches more functions than --max-sites allows. Throws Failure.
 [[noreturn]] void throw_too_many(const FilePlan& plan);
 

@@ -94,7 +94,7 @@ const CallTree* TreeAssembler::add(std::span<const std::byte> record) {
     ++pending.next_part;
 
     if (is_last) {
-        pending.tree.earlier_children_ns.assign(pending.earlier_children_ns.begin(), pending.earlier_children_ns.end());
+        pending.tree.is_rest = pending.split;
         current_ = std::move(pending.tree);
         pending_.erase(found);
         return current_.scopes.empty() ? nullptr : &current_;
@@ -121,7 +121,7 @@ bool TreeAssembler::end_late(const CallTree& late) {
 
 const CallTree* TreeAssembler::whole_tree(const hostrange_tree_header& header, std::span<const std::byte> record) {
     current_.scopes.clear();
-    current_.earlier_children_ns.clear();
+    current_.is_rest = current_.goes_on = false;
     append_scopes(current_.scopes, record, header.scope_count);
     describe(current_, header);
     return current_.scopes.empty() ? nullptr : &current_;
@@ -135,30 +135,16 @@ void TreeAssembler::drop(Pending& pending) {
     pending.unwound.clear();
 }
 
-// A parent ends, and so arrives, after its children: what these took must be known to the piece that holds the parent,
-// or its self time would contain them.
 void TreeAssembler::hand_on_piece(Pending& pending) {
     if (!pending.split) ++losses_.split_trees;
-    pending.split = true;
-
-    std::vector<hostrange_scope>& scopes = pending.tree.scopes;
-    std::vector<std::uint32_t> ids;
-    ids.reserve(scopes.size());
-    for (const hostrange_scope& scope : scopes) ids.push_back(scope.id);
-    std::sort(ids.begin(), ids.end());
-    const auto is_here = [&ids](std::uint32_t id) { return std::binary_search(ids.begin(), ids.end(), id); };
-
-    auto& earlier = pending.earlier_children_ns;
-    pending.tree.earlier_children_ns.assign(earlier.begin(), earlier.end());
-    std::erase_if(earlier, [&](const auto& entry) { return is_here(entry.first); });
-    for (const hostrange_scope& scope : scopes) {
-        if (scope.parent != 0 && !is_here(scope.parent)) earlier[scope.parent] += scope.duration_ns;
-    }
     pending.tree.unfinished = true;
+    pending.tree.is_rest = pending.split;
+    pending.tree.goes_on = true;
+    pending.split = true;
     std::swap(current_, pending.tree);
-    scopes.clear();
-    pending.unwound.clear();
+    pending.tree = {};
     pending.tree.process = current_.process;  // by which the next part is known
+    pending.unwound.clear();
 }
 
 std::uint64_t TreeAssembler::pending_scopes() const {

@@ -30,9 +30,8 @@ struct CallTree {
     std::string comm;         // of the process
     bool unfinished = false;  // its outermost scope had not ended when it was cut
     std::vector<hostrange_scope> scopes;
-    // Of a tree that is handed on in pieces: time of scopes in earlier pieces, by the id of their parent (not there
-    // yet).
-    std::vector<std::pair<std::uint32_t, std::uint64_t>> earlier_children_ns;
+    // Of a tree that is handed on in pieces: some came before this one, some follow.
+    bool is_rest = false, goes_on = false;
 };
 
 // What could not become a call tree.
@@ -67,7 +66,6 @@ private:
         std::uint32_t next_part = 0;
         bool broken = false;  // counted already; what still arrives of it is dropped
         bool split = false;
-        std::map<std::uint32_t, std::uint64_t> earlier_children_ns;
         // Where in the tree unwound scopes are, by site and start: they may be ended late.
         std::map<std::pair<std::uint32_t, std::uint64_t>, std::size_t> unwound;
     };

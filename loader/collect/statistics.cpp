@@ -10,31 +10,20 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "loader/collect/tree_nodes.h"
 #include "loader/collect/unwound_scopes.h"
 
 namespace hostrange {
 namespace {
 
-constexpr std::uint32_t kNone = UINT32_MAX;
-
-// Labels as numbers: 0 is the empty one.
-using Labels = std::array<std::uint32_t, 3>;  // operator, backend, implementation
+constexpr std::uint32_t kNone = TreeNodes::kNone;
+using Node = TreeNodes::Node;
+using Labels = TreeNodes::Labels;
 
 struct Site {
     std::uint32_t range;
     Labels labels;
-};
-
-// A scope of the tree at hand. Nodes stand in order of entry, so parents come before their children.
-struct Node {
-    const hostrange_scope* scope;
-    std::uint32_t parent;  // index of the nearest enclosing scope that is not taken out, or kNone
-    std::uint32_t depth;
-    std::uint32_t range;  // kNone: taken out
-    std::uint32_t call;   // index into `calls`
-    bool is_marker;
-    Labels labels;
-    std::int64_t children_ns;
+    ProbeCost cost;
 };
 
 // A call of the tree at hand. The first stands for the tree: for what lies in no other call, and for the markers around
@@ -87,7 +76,7 @@ struct Row {
 // An unwound scope: where it stands. No samples: it was taken out, or its site is unknown.
 struct Unwound {
     RowSamples* samples;
-    std::int64_t children_ns;
+    ScopeTimes times;
 };
 
 struct Process {
@@ -95,19 +84,11 @@ struct Process {
     std::unordered_map<std::uint32_t, std::uint32_t> thread_numbers;  // by thread id
 };
 
-// Times that no clock gives stay where arithmetic is defined.
-std::int64_t nanoseconds(std::uint64_t value) {
-    return static_cast<std::int64_t>(std::min<std::uint64_t>(value, INT64_MAX));
-}
-std::int64_t sum_of(std::int64_t one, std::int64_t other) {
-    std::int64_t sum;
-    return __builtin_add_overflow(one, other, &sum) ? INT64_MAX : sum;
-}
-
 }  // namespace
 
 struct Collector::Contents {
     std::vector<RangeTraits> ranges;
+    bool corrects = false;
     SampleBudget budget;
     CollectionTotals totals;
     std::vector<Site> sites;
@@ -124,10 +105,9 @@ struct Collector::Contents {
     UnwoundScopes<Unwound> unwound_scopes;
 
     // The tree at hand.
-    std::vector<Node> nodes;
-    std::vector<std::uint32_t> node_by_id;  // index: id - first_id; empty if ids are too sparse or not unique
-    std::uint32_t first_id = 0;
+    TreeNodes nodes;
     std::vector<Call> calls;
+    EarlierPieces earlier_pieces;
 
     MarkLog marks;
     std::unordered_map<std::uint32_t, std::uint32_t> marker_ranges;  // range numbers, by number of the name
@@ -139,8 +119,6 @@ struct Collector::Contents {
     std::uint32_t process_number(const ProcessKey& key);
     Row& row(const RowNumbers& numbers);
 
-    void order_nodes(const std::vector<hostrange_scope>& scopes);
-    std::uint32_t find_node(std::uint32_t id) const;
     bool is_excluded(std::uint32_t range, std::uint32_t parent);
     std::uint32_t range_of(const hostrange_scope& scope) const;
     std::uint32_t call_of(const Node& node);
@@ -148,9 +126,8 @@ struct Collector::Contents {
     void resolve_calls(const ProcessKey& process);
     void name_range(std::uint32_t number, const std::string& name);
     const Labels& labels_of_case(std::uint32_t test_case);
-    void deduct_earlier_children(const CallTree& tree);
     void add_samples(std::uint32_t process, std::uint32_t thread);
-    void add_sample(RowSamples& samples, const hostrange_scope& scope, std::int64_t children_ns);
+    void add_sample(RowSamples& samples, const ScopeTimes& times);
     bool end_late(const hostrange_scope& scope, std::uint32_t process, std::uint32_t thread);
 };
 
@@ -183,51 +160,6 @@ Row& Collector::Contents::row(const RowNumbers& numbers) {
         row_table[place] = &rows.back();
     }
     return rows.back();
-}
-
-// Fills `nodes` in order of entry, and what find_node() needs.
-void Collector::Contents::order_nodes(const std::vector<hostrange_scope>& scopes) {
-    nodes.resize(scopes.size());
-    node_by_id.clear();
-    std::uint32_t least = kNone, greatest = 0;
-    for (const hostrange_scope& scope : scopes) {
-        least = std::min(least, scope.id);
-        greatest = std::max(greatest, scope.id);
-    }
-    first_id = least;
-    const std::uint64_t span = std::uint64_t{greatest} - least + 1;
-    bool by_id = span <= 4 * scopes.size() + 64;
-    if (by_id) {
-        node_by_id.assign(span, kNone);
-        for (std::size_t i = 0; i < scopes.size(); ++i) {
-            std::uint32_t& place = node_by_id[scopes[i].id - first_id];
-            by_id = by_id && place == kNone;
-            place = i;
-        }
-    }
-    if (by_id) {
-        std::uint32_t count = 0;
-        for (std::uint32_t& place : node_by_id) {
-            if (place == kNone) continue;
-            nodes[count].scope = &scopes[place];
-            place = count++;
-        }
-        return;
-    }
-    // A piece of a long tree: its outermost scope has a low number, the others have high ones.
-    node_by_id.clear();
-    for (std::size_t i = 0; i < scopes.size(); ++i) nodes[i].scope = &scopes[i];
-    std::stable_sort(nodes.begin(), nodes.end(),
-                     [](const Node& one, const Node& other) { return one.scope->id < other.scope->id; });
-}
-
-std::uint32_t Collector::Contents::find_node(std::uint32_t id) const {
-    if (!node_by_id.empty()) {
-        return id >= first_id && id - first_id < node_by_id.size() ? node_by_id[id - first_id] : kNone;
-    }
-    const auto found = std::lower_bound(nodes.begin(), nodes.end(), id,
-                                        [](const Node& node, std::uint32_t wanted) { return node.scope->id < wanted; });
-    return found != nodes.end() && found->scope->id == id ? found - nodes.begin() : kNone;
 }
 
 // A scope that was abandoned (by longjmp, say) may have been left before this one began: where the answer hangs on such
@@ -276,15 +208,15 @@ std::uint32_t Collector::Contents::call_of(const Node& node) {
 // Decides for each node whether it stays, what encloses it, which call it is part of, and what its labels are.
 void Collector::Contents::resolve_nodes() {
     calls.clear();
-    calls.push_back({.start_ns = nodes.front().scope->start_ns});
+    calls.push_back({.start_ns = nodes[0].scope->start_ns});
     for (Node& node : nodes) {
         const hostrange_scope& scope = *node.scope;
-        node.children_ns = 0;
         node.range = kNone;
         node.is_marker = HOSTRANGE_SCOPE_NAME(scope.ending) != 0;
         // A parent was entered earlier, so its id is lower. Anything else is a defect, and must not make a circle.
-        node.parent = scope.parent != 0 && scope.parent < scope.id ? find_node(scope.parent) : kNone;
+        node.parent = scope.parent != 0 && scope.parent < scope.id ? nodes.find(scope.parent) : kNone;
         if (node.parent != kNone && nodes[node.parent].range == kNone) node.parent = nodes[node.parent].parent;
+        if (scope.site < sites.size()) node.times.cost = sites[scope.site].cost;
         const std::uint32_t range = range_of(scope);
         if (range == kNone) {
             ++totals.unknown_site;
@@ -311,7 +243,6 @@ void Collector::Contents::resolve_nodes() {
         for (std::size_t i = 0; i < node.labels.size(); ++i) {
             if (node.labels[i] == 0) node.labels[i] = parent.labels[i];
         }
-        parent.children_ns = sum_of(parent.children_ns, nanoseconds(scope.duration_ns));
     }
 }
 
@@ -350,22 +281,13 @@ void Collector::Contents::name_range(std::uint32_t number, const std::string& na
     if (known == ranges.end()) ranges.push_back({.name = name, .not_inside = {}});
 }
 
-void Collector::Contents::deduct_earlier_children(const CallTree& tree) {
-    for (const auto& [parent_id, duration_ns] : tree.earlier_children_ns) {
-        std::uint32_t parent = find_node(parent_id);
-        if (parent != kNone && nodes[parent].range == kNone) parent = nodes[parent].parent;
-        if (parent == kNone) continue;
-        nodes[parent].children_ns = sum_of(nodes[parent].children_ns, nanoseconds(duration_ns));
-    }
-}
-
 void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t thread) {
     for (Node& node : nodes) {
         const hostrange_scope& scope = *node.scope;
         const std::uint32_t ending = HOSTRANGE_SCOPE_ENDING(scope.ending);
         const bool is_unwound = ending != HOSTRANGE_ENDED_BY_EXIT && ending != HOSTRANGE_ENDED_LATE;
         const auto note_unwound = [&](RowSamples* samples) {
-            unwound_scopes.add({process, thread, scope.site, scope.start_ns}, {samples, node.children_ns});
+            unwound_scopes.add({process, thread, scope.site, scope.start_ns}, {samples, node.times});
         };
         if (node.range == kNone) {
             if (is_unwound) note_unwound(nullptr);
@@ -393,7 +315,7 @@ void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t threa
             samples.enclosing_range = parent ? parent->range : RowSamples::kNoRange;
         }
         if (!is_unwound) {
-            add_sample(samples, scope, node.children_ns);
+            add_sample(samples, node.times);
             continue;
         }
         ++samples.unwound;
@@ -402,11 +324,13 @@ void Collector::Contents::add_samples(std::uint32_t process, std::uint32_t threa
     }
 }
 
-void Collector::Contents::add_sample(RowSamples& samples, const hostrange_scope& scope, std::int64_t children_ns) {
+void Collector::Contents::add_sample(RowSamples& samples, const ScopeTimes& times) {
     ++totals.scopes;
-    const std::int64_t inclusive = nanoseconds(scope.duration_ns);
-    samples.inclusive.add(inclusive);
-    samples.self.add(inclusive - children_ns);
+    samples.inclusive.add(times.raw_ns);
+    samples.self.add(times.raw_self_ns());
+    if (!corrects) return;
+    samples.corrected_inclusive.add(times.corrected_ns());
+    samples.corrected_self.add(times.corrected_self_ns());
 }
 
 // Makes good an unwound scope; false if it is not known to be one.
@@ -416,13 +340,16 @@ bool Collector::Contents::end_late(const hostrange_scope& scope, std::uint32_t p
     if (!unwound->samples) return true;
     --unwound->samples->unwound;
     --totals.unwound;
-    add_sample(*unwound->samples, scope, unwound->children_ns);
+    ScopeTimes times = unwound->times;
+    times.raw_ns = clamped_ns(scope.duration_ns);
+    add_sample(*unwound->samples, times);
     return true;
 }
 
-Collector::Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes)
+Collector::Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes, bool corrects)
     : contents_(std::make_unique<Contents>()) {
     contents_->ranges = std::move(ranges);
+    contents_->corrects = corrects;
     contents_->budget.limit_bytes = sample_memory_bytes;
     contents_->marks.on_range_name = [contents = contents_.get()](std::uint32_t number, const std::string& name) {
         contents->name_range(number, name);
@@ -434,7 +361,8 @@ Collector::~Collector() = default;
 void Collector::add_site(SiteTraits site) {
     contents_->sites.push_back({site.range,
                                 {contents_->label_number(site.operator_name), contents_->label_number(site.backend),
-                                 contents_->label_number(site.implementation)}});
+                                 contents_->label_number(site.implementation)},
+                                site.cost});
 }
 
 void Collector::add_tree(const CallTree& tree) {
@@ -449,10 +377,10 @@ void Collector::add_tree(const CallTree& tree) {
     if (tree.unfinished) ++contents_->totals.unfinished_trees;
     if (tree.scopes.empty()) return;
 
-    contents_->order_nodes(tree.scopes);
+    contents_->nodes.assign(tree.scopes);
     contents_->resolve_nodes();
     contents_->resolve_calls(tree.process);
-    if (!tree.earlier_children_ns.empty()) contents_->deduct_earlier_children(tree);
+    contents_->earlier_pieces.correct(contents_->nodes, {process, thread}, tree.is_rest, tree.goes_on);
     contents_->add_samples(process, thread);
 }
 
@@ -466,6 +394,9 @@ const MarkLog& Collector::marks() const {
 
 const std::vector<RangeTraits>& Collector::ranges() const {
     return contents_->ranges;
+}
+bool Collector::corrects() const {
+    return contents_->corrects;
 }
 const CollectionTotals& Collector::totals() const {
     return contents_->totals;

@@ -14,6 +14,7 @@
 
 #include "loader/collect/call_tree.h"
 #include "loader/collect/mark_log.h"
+#include "loader/collect/probe_cost.h"
 #include "loader/collect/sample_set.h"
 
 namespace hostrange {
@@ -30,6 +31,7 @@ struct RangeTraits {
 struct SiteTraits {
     std::uint32_t range = 0;
     std::string operator_name, backend, implementation;  // labels; empty where the symbol says nothing
+    ProbeCost cost = {};                                 // of the scopes that it opens
 };
 
 // What a row of the report is about.
@@ -68,8 +70,10 @@ private:
 struct RowSamples {
     static constexpr std::uint32_t kNoRange = UINT32_MAX;
 
-    explicit RowSamples(SampleBudget* budget) : inclusive(budget), self(budget) {}
-    SampleSet inclusive, self;  // scopes that ended by an exit
+    explicit RowSamples(SampleBudget* budget)
+        : inclusive(budget), self(budget), corrected_inclusive(budget), corrected_self(budget) {}
+    SampleSet inclusive, self;                      // scopes that ended by an exit; raw
+    SampleSet corrected_inclusive, corrected_self;  // the same, without what the probes cost; empty if none is known
     std::uint64_t unwound = 0;  // scopes that ended by exception or were abandoned: not in the samples
     std::uint64_t calls = 0;    // scopes, unwound ones too, that lie in no other of the same labels
     ThreadSet threads;
@@ -103,9 +107,14 @@ struct CollectionTotals {
 // not been probed: its children become its parent's, and it counts for neither phase nor labels nor conditions. A scope
 // whose parent is not in the tree is an outermost one. A scope that is ended late stops being unwound; what was entered
 // in it after it had been taken for dead is not among its children.
+// Corrected inclusive time: what is left of the raw one without the bias of the scope's own probes and the full cost of
+// all scopes nested in it, those too that were taken out, or unwound (as if their exit had been hit). Corrected self
+// time: corrected inclusive minus that of direct children. So the corrected self times of a tree add up to the
+// corrected inclusive time of its outermost scope, exactly.
 class Collector {
 public:
-    Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes);
+    // corrects: the sites' costs are known.
+    Collector(std::vector<RangeTraits> ranges, std::size_t sample_memory_bytes, bool corrects = false);
     ~Collector();
 
     // Sites are numbered in the order in which they are added.
@@ -119,6 +128,7 @@ public:
     const MarkLog& marks() const;
     // In the order of their keys. Valid until the next add_tree().
     std::vector<std::pair<RowKey, const RowSamples*>> rows() const;
+    bool corrects() const;
     const CollectionTotals& totals() const;
     const SampleBudget& budget() const;
 

@@ -194,10 +194,21 @@ TEST_F(Nested, AnUnknownSitesChildrenBecomeItsParents) {
 }
 
 TEST_F(Nested, PiecesOfALongTreeKeepSelfTimes) {
-    CallTree last = tree_of({scope(1, 3'000'000'000, 1, 5), scope(0, 1, 0, 100)});
-    last.earlier_children_ns = {{1, 60}, {77, 1000}};
-    collector_.add_tree(last);
-    EXPECT_EQ(row_of(collector_, 0).second->self.median(), 35);
+    const auto add = [&](std::vector<hostrange_scope> scopes, bool is_rest, bool goes_on) {
+        CallTree piece = tree_of(std::move(scopes));
+        piece.is_rest = is_rest;
+        piece.goes_on = goes_on;
+        collector_.add_tree(piece);
+    };
+    add({scope(1, 2, 1, 60)}, false, true);
+    add({scope(2, 4, 3, 7), scope(1, 5, 1, 3)}, true, true);
+    add({scope(1, 3, 1, 10), scope(1, 3'000'000'000, 1, 5), scope(0, 1, 0, 100)}, true, false);
+    EXPECT_EQ(row_of(collector_, 0).second->self.sum(), 100 - 60 - 3 - 10 - 5);
+    EXPECT_EQ(row_of(collector_, 1).second->self.sum(), 60 + 3 + (10 - 7) + 5);
+    // A tree whose rest never came has nothing to do with the next one.
+    add({scope(1, 2, 1, 60)}, false, true);
+    add({scope(0, 1, 0, 100)}, false, false);
+    EXPECT_EQ(row_of(collector_, 0).second->self.maximum(), 100);
 }
 
 TEST_F(Nested, ThreadsAndProcessesAreToldApart) {
