@@ -370,7 +370,7 @@ private:
         if (target == 0) return {fmt::format("an address computed at run time (at {:#x})", exit.instruction.address)};
         if (const FunctionGroup* group = group_at(groups_, target))
             return {demangle(group->symbols.front()->name), false, group};
-        return {fmt::format("{:#x}", target)};
+        return {fmt::format("{:#x}", target), false, reader_.unnamed_function_at(target)};
     }
 
     // ---- limits, and what is not there

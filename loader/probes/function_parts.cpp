@@ -190,6 +190,13 @@ WholeFunction FunctionReader::decode_whole(const FunctionGroup& group) {
     return function;
 }
 
+const FunctionGroup* FunctionReader::unnamed_function_at(std::uint64_t address) {
+    const std::optional<CallFrame> frame = frames_.at(address);
+    if (!frame || frame->begin != address) return nullptr;
+    return &unnamed_.try_emplace(address, FunctionGroup{address, frame->end - frame->begin, frame->end, {}})
+                .first->second;
+}
+
 const WholeFunction& FunctionReader::read(const FunctionGroup& group) {
     std::unique_ptr<WholeFunction>& known = functions_[group.address];
     if (!known) known = std::make_unique<WholeFunction>(decode_whole(group));

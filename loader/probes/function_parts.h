@@ -58,6 +58,11 @@ public:
     // Decoded once; valid as long as the reader.
     const WholeFunction& read(const FunctionGroup& group);
 
+    // A function that no symbol names, as in stripped files, but that the unwinder's tables know to begin at this
+    // address: another function, or a part that the compiler has moved away; jumped to, both are the same. nullptr:
+    // none. Valid as long as the reader.
+    const FunctionGroup* unnamed_function_at(std::uint64_t address);
+
     const FrameTable& frames() const { return frames_; }
 
 private:
@@ -75,6 +80,7 @@ private:
     KernelNops kernel_;
     FrameTable frames_;
     std::map<std::uint64_t, std::unique_ptr<WholeFunction>> functions_;  // by address
+    std::map<std::uint64_t, FunctionGroup> unnamed_;                     // by address
     std::map<std::uint64_t, InlinedMarks> inlined_marks_;                // by address of the function
     std::unordered_map<std::string_view, std::vector<const FunctionSymbol*>> cold_by_base_;
     std::unordered_map<std::string_view, std::vector<std::uint64_t>> addresses_by_base_;  // of functions with a .cold

@@ -219,6 +219,11 @@ TEST(Plan, FollowsTailJumpsIntoProbedFunctions) {
     EXPECT_EQ(kinds(alone, "jump_virtual"), "entry jump");
     EXPECT_NE(note(alone, "jump_virtual").find("computed at run time"), std::string::npos);
 
+    // Where nothing has a name any more, a part that throws must not look like a return.
+    const FilePlan unnamed = plan(map_of({range("a", {"^jump_to_unnamed"})}), kFunctions);
+    EXPECT_EQ(kinds(unnamed, "jump_to_unnamed"), "entry callee JUMP ret");
+    EXPECT_EQ(kinds(unnamed, "jump_to_unnamed_that_throws"), "entry JUMP ret");
+
     // The callee is in this file, or in another one that some range of the map names.
     ProbeMap map = map_of({range("a", {jumps}), range("b", {"^elsewhere$", "^imported_f"})});
     const FilePlan both = plan(map, kFunctions);
