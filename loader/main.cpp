@@ -82,6 +82,7 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
         ->type_name("FILE");
     add_choice(app, "--fields", options.fields, kFields, "Fields of the JSON lines: upstream (ten), all")
         ->type_name("SET");
+    app.add_flag("--raw", options.raw, "Times as measured: what the probes themselves cost is not taken out");
     add_plan_options(app, options);
     add_choice(app, "--attach", options.attach, kAttachModes, "How probes are attached: auto, uprobe_multi, perf_event")
         ->type_name("HOW");

@@ -6,6 +6,7 @@
 #include <link.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,6 +107,8 @@ private:
         site.function = plan_.functions.size() - 1;
         site.file_offset = file_offset(address);
         site.on_return = kind == SiteKind::kReturn;
+        // It fires when ret has taken the return address off the stack.
+        if (site.on_return) site.stack_adjust = -8;
         site.continues = continues;
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(address);
         const auto instruction = DecodedInstruction::decode({bytes, 15}, address);
@@ -242,9 +245,11 @@ private:
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         prctl(PR_SET_NAME, "hostrange-calib");
         for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
-        close(start_[1]);
+        // A copy of a link would keep its probes, should the profiler die.
+        dup2(start_[0], STDERR_FILENO + 1);
+        syscall(SYS_close_range, STDERR_FILENO + 2u, ~0u, 0u);
         char go;
-        if (read(start_[0], &go, 1) != 1) _exit(1);
+        if (read(STDERR_FILENO + 1, &go, 1) != 1) _exit(1);
         const std::span<const CalibrationCase> cases = calibration_cases();
         std::minstd_rand random(1);
         for (unsigned round = 0; round < rounds_; ++round) {
@@ -371,6 +376,7 @@ Calibration calibrate(const CalibrationSettings& settings) {
         usleep(5000);
     }
     read();
+    session.detach(caller.process());
 
     Calibration result;
     result.lost_scopes = session.session_counters().lost_trees;

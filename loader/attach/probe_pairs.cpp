@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -60,7 +61,7 @@ std::string end_way_name(EndWay way) {
 
 std::vector<ScopeProbes> scope_probes_of_plan(const FilePlan& plan) {
     std::map<Place, Room> rooms;
-    std::map<Place, bool> has_end;  // a scope ends there
+    std::set<Place> paid;  // another scope has the cost of the hit there
     for (const Probe& probe : probes_of_plan(plan, std::vector<std::uint32_t>(plan.sites.size())))
         rooms[{probe.file_offset, probe.room == Room::kReturn || probe.room == Room::kReturnSteps}] = probe.room;
 
@@ -69,7 +70,7 @@ std::vector<ScopeProbes> scope_probes_of_plan(const FilePlan& plan) {
     for (const Site& site : plan.sites) {
         if (opens_scope(site.kind) || site.kind == SiteKind::kCatch) continue;
         const Place place{site.file_offset, site.on_return};
-        if (site.kind != SiteKind::kCalleeEnd && !site.continues) has_end[place] = true;
+        if (site.kind != SiteKind::kCalleeEnd && !site.continues) paid.insert(place);
         for (Ends* ends : {&ends_of[site.function], &shared[site.range]}) {
             const auto keep = [&](const Site*& kept) {
                 if (!kept) kept = &site;
@@ -98,7 +99,8 @@ std::vector<ScopeProbes> scope_probes_of_plan(const FilePlan& plan) {
         const bool is_lone_jump =
             rooms.at(place) == Room::kEntry && ends.tail_jump && ends.tail_jump->file_offset == site.file_offset;
         if (is_lone_jump) probes[i].pair.entry = EntryWay::kLoneJump;
-        probes[i].shares_entry = rooms.at(place) == Room::kSteps && has_end[place];
+        const bool is_first = paid.insert(place).second;
+        probes[i].shares_entry = rooms.at(place) == Room::kSteps && !is_first;
     }
     return probes;
 }

@@ -40,7 +40,7 @@ std::string end_way_name(EndWay way);      // "ret" ...
 // Of the scopes that an entry site opens.
 struct ScopeProbes {
     ProbePair pair;
-    bool shares_entry = false;  // the hit that opens it ends another scope, which has its cost already
+    bool shares_entry = false;  // the hit that opens it does so for another scope too, or ends one: that pays for it
 };
 
 // By index into plan.sites; of sites that open no scope: nothing of use. Of a function with ends of several kinds, that

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/attach/calibration.h"
-#include "loader/cli/calibration_json.h"
+#include "loader/cli/calibration_store.h"
 #include "loader/cli/options.h"
 #include "loader/failure.h"
 
@@ -14,8 +14,7 @@ namespace hostrange {
 
 int show_calibration(const ProfileOptions& options, bool json) {
     check_kernel_usable();
-    constexpr unsigned kRounds = 60;
-    const Calibration calibration = calibrate({.mode = options.attach, .rounds = kRounds});
+    const Calibration calibration = agreed_calibration(options.attach);
     if (json) {
         fmt::print("{}\n", calibration_json(calibration).dump(2));
         return static_cast<int>(ExitCode::kSuccess);
@@ -25,8 +24,7 @@ int show_calibration(const ProfileOptions& options, bool json) {
         fmt::print("{:<18} {:<18} {:>9.0f} {:>7.0f} {:>9.0f} {:>7.0f}\n", entry_way_name(pair.entry),
                    end_way_name(pair.end), cost.bias_ns, cost.bias_spread_ns, cost.full_ns, cost.full_spread_ns);
     }
-    fmt::print("ns per scope; medians of {} rounds, half the distance between the quartiles; {:.1f} s\n", kRounds,
-               calibration.seconds);
+    fmt::print("ns per scope; medians, and half the distance between the quartiles; {:.1f} s\n", calibration.seconds);
     return static_cast<int>(ExitCode::kSuccess);
 }
 

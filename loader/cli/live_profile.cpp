@@ -41,8 +41,8 @@ std::vector<RangeTraits> range_traits(const ProbeMap& map) {
     return traits;
 }
 
-SiteTraits site_traits(const FilePlan& plan, const Site& site) {
-    SiteTraits traits{.range = site.range, .operator_name = {}, .backend = {}, .implementation = {}};
+SiteTraits site_traits(const FilePlan& plan, const Site& site, const ProbeCost& cost) {
+    SiteTraits traits{.range = site.range, .operator_name = {}, .backend = {}, .implementation = {}, .cost = cost};
     const std::map<std::string, std::string>& labels = plan.functions[site.function].labels;
     const auto label = [&](const char* name) {
         const auto found = labels.find(name);
@@ -72,7 +72,7 @@ void throw_too_many(const FilePlan& plan) {
         "the limit");
 }
 
-LiveProfile::LiveProfile(const ProfileOptions& options) : options_(options) {
+LiveProfile::LiveProfile(const ProfileOptions& options) : options_(options), raw_(options.raw) {
     map_ = load_probe_map(options.probe_map.empty() ? default_probe_map() : options.probe_map);
     if (!options.output.empty() && options.output != "-") {
         check_writable(options.output);
@@ -85,7 +85,38 @@ LiveProfile::LiveProfile(const ProfileOptions& options) : options_(options) {
     settings.max_sites = options.max_sites;
     settings.watch_all = options.all_processes;
     session_ = std::make_unique<ProbeSession>(settings);
-    collector_ = std::make_unique<Collector>(range_traits(map_), options.sample_memory_bytes);
+    collector_ = std::make_unique<Collector>(range_traits(map_), options.sample_memory_bytes, !options.raw);
+}
+
+// A hit costs the same either way (docs/performance.md), but a hundred perf-event links take ten seconds to close.
+AttachMode LiveProfile::calibration_mode() {
+    return session_->kernel().uprobe_multi ? AttachMode::kUprobeMulti : AttachMode::kPerfEvent;
+}
+
+const Calibration* LiveProfile::calibration() {
+    if (!calibration_ && !raw_) {
+        try {
+            calibration_ = stored_or_new_calibration(calibration_mode());
+        } catch (const Failure& failure) {
+            raw_ = true;
+            add_warning(fmt::format("what probes cost here could not be measured: {}", failure.what()));
+        }
+    }
+    return calibration_ ? &calibration_->calibration : nullptr;
+}
+
+void LiveProfile::calibrate_again() {
+    if (!calibration_) return;
+    if (calibration_mode() == AttachMode::kPerfEvent) {
+        add_warning("what probes cost was not measured again at the end: without uprobe_multi links it takes too long");
+        return;
+    }
+    try {
+        drift_ = drift_since(calibration_->calibration, calibration_mode());
+    } catch (const Failure& failure) {
+        drift_ = 1;
+        add_warning(fmt::format("what probes cost could not be measured again at the end: {}", failure.what()));
+    }
 }
 
 LiveProfile::~LiveProfile() {
@@ -178,12 +209,17 @@ bool LiveProfile::is_probed(pid_t process) const {
 
 void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
     if (file.overwritten || !attached_[process].insert(file.plan.identity).second) return;
+    const Calibration* const costs = calibration();
     const std::size_t first = session_->number_sites(file.plan);
     {
+        const std::vector<ScopeProbes> probes = scope_probes_of_plan(file.plan);
         const std::lock_guard lock(collector_mutex_);
         const std::vector<NumberedSite>& sites = session_->sites();
         for (std::size_t i = first; i < sites.size(); ++i) {
-            collector_->add_site(site_traits(file.plan, file.plan.sites[sites[i].plan_site]));
+            const std::uint32_t number = sites[i].plan_site;
+            const bool opens = opens_scope(sites[i].kind);
+            collector_->add_site(site_traits(file.plan, file.plan.sites[number],
+                                             costs && opens ? probe_cost(*costs, probes[number]) : ProbeCost{}));
         }
     }
     const AttachResult result = session_->attach(file.plan, process);
@@ -198,11 +234,13 @@ void LiveProfile::attach_file(PlannedFile& file, pid_t process) {
 void LiveProfile::attach_markers(PlannedFile& file, pid_t process) {
     if (file.overwritten || file.markers.sites.empty() || !markers_attached_[process].insert(file.plan.identity).second)
         return;
+    const Calibration* const costs = calibration();
     const std::size_t first = session_->number_markers(file.plan, file.markers);
     {
         const std::lock_guard lock(collector_mutex_);
         SiteTraits of_marker;
         of_marker.range = kMarkerRange;
+        if (costs) of_marker.cost = probe_cost(*costs, {{EntryWay::kMarker, EndWay::kMarker}});
         for (std::size_t i = first; i < session_->sites().size(); ++i) collector_->add_site(of_marker);
     }
     const int placed = session_->attach_markers(file.plan, file.markers, process);
@@ -404,6 +442,7 @@ void LiveProfile::stop() {
     drain();
     open_threads_ = session_->detach_all(drain);
     drain();
+    calibrate_again();
 }
 
 unsigned LiveProfile::attached_functions() const {

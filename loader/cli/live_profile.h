@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "loader/attach/file_changes.h"
 #include "loader/attach/session.h"
+#include "loader/cli/calibration_store.h"
 #include "loader/cli/options.h"
 #include "loader/cli/profile_counts.h"
 #include "loader/collect/call_tree.h"
@@ -110,6 +112,10 @@ private:
         unsigned sites = 0, marker_sites = 0;  // placed
     };
 
+    // Before the first probe is placed: what probes cost here, unless times stay raw.
+    const Calibration* calibration();
+    AttachMode calibration_mode();
+    void calibrate_again();
     PlannedFile* plan_of(const MappedFile& file);
     FilePlan plan_ranges_of(const MappedFile& file);
     bool is_attached(const PlannedFile& file, pid_t process) const;
@@ -128,12 +134,16 @@ private:
     void warn_of_losses(const ProfileCounts& counts, std::vector<std::string>& warnings) const;
     void warn_of_doubts(const ProfileCounts& counts, std::vector<std::string>& warnings) const;
     void warn_of_marks(const ProfileCounts& counts, std::vector<std::string>& warnings) const;
+    void warn_of_probe_costs(SessionSummary& summary) const;
     void warn_of_missing(const ProfileCounts& counts, std::vector<std::string>& warnings) const;
     nlohmann::ordered_json sidecar(const ProfileCounts& counts, const SessionSummary& summary) const;
 
     const ProfileOptions options_;
     ProbeMap map_;
     std::unique_ptr<ProbeSession> session_;
+    std::optional<StoredCalibration> calibration_;
+    bool raw_ = false;  // times are
+    double drift_ = 0;  // of what probes cost, from that calibration to the end
     std::map<FileIdentity, std::unique_ptr<PlannedFile>> files_;  // null: of no interest
     std::vector<PlannedFile*> order_;
     std::map<pid_t, std::set<FileIdentity>> attached_, markers_attached_;  // by process; -1: all

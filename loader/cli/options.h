@@ -26,6 +26,7 @@ struct ProfileOptions {
     Fields fields = Fields::kUpstream;  // --fields
     ReturnProbes return_probes = ReturnProbes::kAuto;
     AttachMode attach = AttachMode::kAuto;
+    bool raw = false;  // --raw: what the probes cost is not taken out
     std::size_t ring_bytes = 8u << 20;
     std::size_t sample_memory_bytes = 512u << 20;
     std::uint32_t max_sites = 8192;

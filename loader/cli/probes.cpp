@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <set>
 
+#include "loader/cli/calibration_store.h"
 #include "loader/cli/nothing_found.h"
 #include "loader/cli/options.h"
 #include "loader/cli/plan_names.h"
@@ -101,8 +102,17 @@ std::vector<const Site*> sites_in_order(const Listing& listing, const FilePlan& 
     return sites;
 }
 
-// What a hit costs is not known before probes are calibrated on this host.
-constexpr const char* kNoCost = "-";
+// What the probes of a scope cost, entry and end together, at the sites that open one; by index into plan.sites.
+// Nothing where no calibration of this host is kept.
+std::vector<std::optional<std::int64_t>> costs_of(const FilePlan& plan) {
+    std::vector<std::optional<std::int64_t>> costs(plan.sites.size());
+    static const std::optional<StoredCalibration> kept = kept_calibration();
+    if (!kept) return costs;
+    const std::vector<ScopeProbes> probes = scope_probes_of_plan(plan);
+    for (std::size_t i = 0; i < costs.size(); ++i)
+        if (opens_scope(plan.sites[i].kind)) costs[i] = probe_cost(kept->calibration, probes[i]).full_ns;
+    return costs;
+}
 
 // Names come from files that anyone may have made.
 template <typename... Arguments>
@@ -123,13 +133,16 @@ void print_file(const Listing& listing, const FilePlan& plan) {
         put("# it has no debug information: inlined functions are not seen\n");
     for (const std::string& warning : plan.warnings) put("# {}\n", warning);
 
+    const std::vector<std::optional<std::int64_t>> costs = costs_of(plan);
     std::vector<std::vector<std::string>> rows = {
         {"RANGE", "KIND", "OFFSET", "SITE", "WHY", "CLASS", "COST", "INSTRUCTION", "LABELS", "FUNCTION"}};
     for (const Site* site : sites_in_order(listing, plan)) {
         const PlannedFunction& function = plan.functions[site->function];
+        const std::optional<std::int64_t> cost_ns = costs[site - plan.sites.data()];
         rows.push_back({listing.map.ranges[site->range].name, placement_name(function.kind),
                         fmt::format("{:#x}", site->file_offset), site_kind_name(site->kind), why_there(*site, function),
-                        instruction_class_name(site->instruction.instruction_class), kNoCost, site->instruction.text,
+                        instruction_class_name(site->instruction.instruction_class),
+                        cost_ns ? fmt::format("{} ns", *cost_ns) : "-", site->instruction.text,
                         labels_text(function.labels),
                         function.name + (function.kind == PlannedFunction::Kind::kInlined
                                              ? "  [inlined into " + function.container + "]"
@@ -203,8 +216,10 @@ std::vector<NotFound> not_found(const Listing& listing) {
 
 Json file_json(const Listing& listing, const FilePlan& plan) {
     Json sites = Json::array(), unavailable = Json::array();
+    const std::vector<std::optional<std::int64_t>> costs = costs_of(plan);
     for (const Site* site : sites_in_order(listing, plan)) {
         const PlannedFunction& function = plan.functions[site->function];
+        const std::optional<std::int64_t> cost_ns = costs[site - plan.sites.data()];
         Json one = {{"range", listing.map.ranges[site->range].name},
                     {"kind", placement_name(function.kind)},
                     {"function", function.name},
@@ -219,7 +234,7 @@ Json file_json(const Listing& listing, const FilePlan& plan) {
                     {"instruction", site->instruction.text},
                     {"class", instruction_class_name(site->instruction.instruction_class)},
                     {"why", why_there(*site, function)},
-                    {"cost_ns", nullptr},
+                    {"cost_ns", cost_ns ? Json(*cost_ns) : Json()},
                     {"ends", function.ends},
                     {"note", function.note},
                     {"doubt", function.doubt}};

@@ -150,11 +150,14 @@ SessionSummary LiveProfile::summarize(double duration_s) const {
     summary.lost_by_range = counts.lost;
     summary.inexact_ranges = counts.inexact;
     summary.nothing_probed = attached_files() == 0 && attached_markers() == 0;
+    // An interval is never smaller: the machine's speed changes between calibrations, unseen (docs/accuracy.md).
+    constexpr double kLeastUncertainShare = 0.15;
+    if (calibration_) summary.uncertain_share = std::max(kLeastUncertainShare, drift_);
     warn_of_losses(counts, summary.warnings);
     warn_of_doubts(counts, summary.warnings);
     warn_of_marks(counts, summary.warnings);
     warn_of_missing(counts, summary.warnings);
-    summary.warnings.push_back("times are raw: they include what the probes themselves cost");
+    warn_of_probe_costs(summary);
     summary.meta = sidecar(counts, summary);
     return summary;
 }

@@ -6,6 +6,7 @@
 
 #include "loader/cli/live_profile.h"
 #include "loader/cli/nothing_found.h"
+#include "loader/report/rows.h"
 #include "loader/report/text.h"
 
 namespace hostrange {
@@ -170,6 +171,34 @@ void LiveProfile::warn_of_marks(const ProfileCounts& counts, std::vector<std::st
     if (marks.losses().unbalanced)
         warn(fmt::format("{} within another one, or ended without having begun",
                          counted(marks.losses().unbalanced, "case or phase was begun", "cases or phases were begun")));
+}
+
+void LiveProfile::warn_of_probe_costs(SessionSummary& summary) const {
+    if (!summary.uncertain_share) {
+        if (collector_->totals().scopes)
+            summary.warnings.push_back("times are raw: they include what the probes themselves cost");
+        return;
+    }
+    constexpr double kMuchDrift = 0.04;
+    if (drift_ > kMuchDrift) {
+        summary.warnings.push_back(fmt::format(
+            "what a probe costs changed by {:.0f} % from the calibration to the end of the profile: times are "
+            "that much less certain",
+            100 * drift_));
+    }
+    std::uint64_t dear = 0, all = 0;
+    for (const ReportRow& row : report_rows(*collector_, RowDetail::kTable)) {
+        if (row.inclusive.count() == 0) continue;
+        ++all;
+        dear += correction_of(row.raw_inclusive, row.inclusive, *summary.uncertain_share).low_confidence ||
+                correction_of(row.raw_self, row.self, *summary.uncertain_share).low_confidence;
+    }
+    if (dear) {
+        summary.warnings.push_back(
+            fmt::format("{} of {} marked ?: probes cost over {:g} times what is left without them, so little of it is "
+                        "certain; fewer ranges or --return-probes=uretprobe cost less (docs/accuracy.md)",
+                        dear, counted(all, "row is", "rows are"), kDearProbes));
+    }
 }
 
 void LiveProfile::warn_of_missing(const ProfileCounts& counts, std::vector<std::string>& warnings) const {

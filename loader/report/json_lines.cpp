@@ -71,8 +71,14 @@ void add_upstream_fields(std::string& line, const UpstreamRow& row) {
     add_duration(line, "median", row.median, row.count > 0);
 }
 
-void add_all_fields(std::string& line, const ReportRow& row, const UpstreamRow& upstream, const SampleView& samples,
+// Of one metric of a row.
+struct MetricSamples {
+    SampleView reported, raw;
+};
+
+void add_all_fields(std::string& line, const ReportRow& row, const MetricSamples& metric,
                     const SessionSummary& session) {
+    const SampleView& samples = metric.reported;
     const auto process = session.processes.find(row.key.process);
     const bool is_known_process = process != session.processes.end();
     const auto lost = session.lost_by_range.find(row.key.range);
@@ -89,14 +95,17 @@ void add_all_fields(std::string& line, const ReportRow& row, const UpstreamRow& 
     add_duration(line, "p90", samples.quantile(0.90), has_samples);
     add_duration(line, "p99", samples.quantile(0.99), has_samples);
     add_duration(line, "stddev", samples.standard_deviation(), has_samples);
-    add_duration(line, "raw_mean", upstream.mean, has_samples);
-    add_duration(line, "raw_median", upstream.median, has_samples);
-    add_word(line, "correction", "null");
+    add_duration(line, "raw_mean", metric.raw.mean(), has_samples);
+    add_duration(line, "raw_median", metric.raw.median(), has_samples);
+    const bool is_corrected = session.uncertain_share.has_value() && has_samples;
+    const Correction correction = correction_of(metric.raw, samples, session.uncertain_share.value_or(0));
+    add_duration(line, "correction", correction.mean_ns, is_corrected);
+    add_duration(line, "uncertainty", correction.uncertainty_ns, is_corrected);
     add_integer(line, "lost", lost == session.lost_by_range.end() ? 0 : lost->second);
     add_integer(line, "unwound", row.unwound);
     add_word(line, "exact_quantiles", samples.is_exact() ? "true" : "false");
     add_word(line, "exact_count", session.inexact_ranges.contains(row.key.range) ? "false" : "true");
-    add_word(line, "low_confidence", "null");
+    add_word(line, "low_confidence", !is_corrected ? "null" : correction.low_confidence ? "true" : "false");
 }
 
 }  // namespace
@@ -141,7 +150,7 @@ void add_measurements(std::string& lines, const Collector& collector, const Mark
             ReportRow row;
             row.key.process = measurement.process;
             row.key.range = RowSamples::kNoRange;
-            add_all_fields(line, row, upstream, row.inclusive, session);
+            add_all_fields(line, row, {row.inclusive, row.raw_inclusive}, session);
         }
         lines += line;
         lines += "}\n";
@@ -174,7 +183,7 @@ std::string json_lines(const Collector& collector, const SessionSummary& session
                                            .median = samples.median()};
                 std::string line;
                 add_upstream_fields(line, upstream);
-                if (all) add_all_fields(line, *row, upstream, samples, session);
+                if (all) add_all_fields(line, *row, {samples, is_self ? row->raw_self : row->raw_inclusive}, session);
                 lines += line;
                 lines += "}\n";
             }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ struct SessionSummary {
     nlohmann::ordered_json meta;        // the sidecar, but for what the report adds itself (totals, lost)
     double duration_s = 0;
     bool nothing_probed = false;
+    // Of the probe cost that was taken out of a figure: how much of it may be wrong. None: times are raw.
+    std::optional<double> uncertain_share;
 };
 
 enum class Fields { kUpstream, kAll };
@@ -53,9 +56,9 @@ std::string upstream_json(const UpstreamRow& row);
 // operator, backend, phase, range, metric, count, unit, mean, median, compact separators; processes and implementations
 // are merged; rows without a sample are left out, and what belongs to no case once there are cases. Durations that the
 // target has measured itself stand behind the rows of their case. kAll: the ten, then pid, process_start_ns, comm,
-// container, implementation, threads, min, max, p90, p99, stddev, raw_mean, raw_median, correction, lost, unwound,
-// exact_quantiles, exact_count, low_confidence; one row per process and implementation. Without a sample (unwound
-// scopes only) the durations are null.
+// container, implementation, threads, min, max, p90, p99, stddev, raw_mean, raw_median, correction, uncertainty, lost,
+// unwound, exact_quantiles, exact_count, low_confidence; one row per process and implementation. Without a sample
+// (unwound scopes only) the durations are null; so are correction, uncertainty and low_confidence of raw times.
 std::string json_lines(const Collector& collector, const SessionSummary& session, Fields fields);
 
 // Columns of the terminal on stdout; 0 if it is none.

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loader/report/rows.h"
 
+#include <cmath>
 #include <map>
 #include <utility>
 
 namespace hostrange {
 namespace {
 
-void add(ReportRow& row, const RowSamples& samples) {
-    row.inclusive.add(samples.inclusive);
-    row.self.add(samples.self);
+void add(ReportRow& row, const RowSamples& samples, bool corrects) {
+    row.inclusive.add(corrects ? samples.corrected_inclusive : samples.inclusive);
+    row.self.add(corrects ? samples.corrected_self : samples.self);
+    row.raw_inclusive.add(samples.inclusive);
+    row.raw_self.add(samples.self);
     row.unwound += samples.unwound;
     row.calls += samples.calls;
     if (samples.depth < row.depth) {
@@ -19,6 +22,16 @@ void add(ReportRow& row, const RowSamples& samples) {
 }
 
 }  // namespace
+
+Correction correction_of(const SampleView& raw, const SampleView& corrected, double uncertain_share) {
+    const auto is_dear = [](double cost_ns, double left_ns) { return cost_ns > kDearProbes * left_ns; };
+    Correction correction;
+    correction.mean_ns = raw.mean() - corrected.mean();
+    correction.uncertainty_ns = uncertain_share * std::abs(correction.mean_ns);
+    correction.low_confidence = raw.count() > 0 && (is_dear(correction.mean_ns, corrected.mean()) ||
+                                                    is_dear(raw.median() - corrected.median(), corrected.median()));
+    return correction;
+}
 
 std::vector<ReportRow> report_rows(const Collector& collector, RowDetail detail) {
     std::map<RowKey, ReportRow> merged;
@@ -38,7 +51,7 @@ std::vector<ReportRow> report_rows(const Collector& collector, RowDetail detail)
         if (detail == RowDetail::kTable) merged_key.test_case = MarkLog::kNoCase;
         ReportRow& row = merged[merged_key];
         row.key = merged_key;
-        add(row, *samples);
+        add(row, *samples, collector.corrects());
         threads[merged_key][key.process].insert_all(samples->threads);
     }
     std::vector<ReportRow> rows;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,25 @@
 namespace hostrange {
 namespace {
 
-enum Column { kName, kCount, kUnwound, kInclusiveMedian, kInclusiveMean, kSelfMedian, kSelfMean, kShare, kColumns };
-constexpr std::array<std::string_view, kColumns> kTitles = {"",     "count",  "unwound", "median",
-                                                            "mean", "median", "mean",    "share"};
+enum Column {
+    kName,
+    kCount,
+    kUnwound,
+    kInclusiveMedian,
+    kInclusiveUncertainty,
+    kInclusiveMean,
+    kSelfMedian,
+    kSelfUncertainty,
+    kSelfMean,
+    kShare,
+    kColumns
+};
+constexpr std::array<std::string_view, kColumns> kTitles = {"",     "count",  "unwound", "median", "±",
+                                                            "mean", "median", "±",       "mean",   "share"};
+// They have something in them only sometimes.
+constexpr bool is_optional(std::size_t column) {
+    return column == kUnwound || column == kInclusiveUncertainty || column == kSelfUncertainty;
+}
 constexpr std::string_view kInclusive = "inclusive", kSelf = "self";
 constexpr std::size_t kGap = 2, kLeastBar = 8, kGreatestBar = 24, kLeastName = 16;
 constexpr std::size_t kOverviewLines = 20;
@@ -69,7 +86,15 @@ double ratio(Wide part, Wide all) {
     return all > 0 ? static_cast<double>(part) / static_cast<double>(all) : std::nan("");
 }
 
-Line line_of(const ReportRow& row, const std::string& name, std::size_t level, Wide host_ns, bool utf8) {
+// The uncertainty of a metric; with a mark, if the probes cost so much that little can be said.
+std::string uncertainty_text(const SampleView& raw, const SampleView& corrected, std::optional<double> share) {
+    if (!share) return "";
+    const Correction correction = correction_of(raw, corrected, *share);
+    return whole(correction.uncertainty_ns) + (correction.low_confidence ? "?" : " ");
+}
+
+Line line_of(const ReportRow& row, const std::string& name, std::size_t level, Wide host_ns,
+             std::optional<double> uncertain_share, bool utf8) {
     Line line;
     line.cells[kName] = std::string(2 * level, ' ') + printable(name, utf8);
     line.cells[kCount] = with_separators(row.inclusive.count());
@@ -81,8 +106,10 @@ Line line_of(const ReportRow& row, const std::string& name, std::size_t level, W
         return line;
     }
     line.cells[kInclusiveMedian] = whole(row.inclusive.median());
+    line.cells[kInclusiveUncertainty] = uncertainty_text(row.raw_inclusive, row.inclusive, uncertain_share);
     line.cells[kInclusiveMean] = whole(row.inclusive.mean());
     line.cells[kSelfMedian] = whole(row.self.median());
+    line.cells[kSelfUncertainty] = uncertainty_text(row.raw_self, row.self, uncertain_share);
     line.cells[kSelfMean] = whole(row.self.mean());
     line.share = ratio(row.self.sum(), host_ns);
     line.cells[kShare] = percent(line.share);
@@ -91,7 +118,7 @@ Line line_of(const ReportRow& row, const std::string& name, std::size_t level, W
 
 // Fills the lines of a section. Only a less deep row can hold another: the scope around may belong to another
 // operator's block, and then two ranges can each have been around the other.
-void nest(Section& section, const std::vector<RangeTraits>& ranges, bool utf8) {
+void nest(Section& section, const std::vector<RangeTraits>& ranges, std::optional<double> uncertain_share, bool utf8) {
     std::map<std::uint32_t, std::vector<const ReportRow*>> inside;  // by enclosing range
     std::vector<const ReportRow*> outermost;
     const auto is_held = [&](const ReportRow* row) {
@@ -105,14 +132,16 @@ void nest(Section& section, const std::vector<RangeTraits>& ranges, bool utf8) {
         (is_held(row) ? inside[row->enclosing_range] : outermost).push_back(row);
     }
     const auto add = [&](const auto& again, const ReportRow* row, std::size_t level) -> void {
-        section.lines.push_back(line_of(*row, ranges[row->key.range].name, level, section.host_ns, utf8));
+        section.lines.push_back(
+            line_of(*row, ranges[row->key.range].name, level, section.host_ns, uncertain_share, utf8));
         for (const ReportRow* child : inside[row->key.range]) again(again, child, level + 1);
     };
     for (const ReportRow* row : outermost) add(add, row, 0);
 }
 
 // The dearest first.
-std::vector<Block> blocks_of(const std::vector<ReportRow>& rows, const std::vector<RangeTraits>& ranges, bool utf8) {
+std::vector<Block> blocks_of(const std::vector<ReportRow>& rows, const std::vector<RangeTraits>& ranges,
+                             std::optional<double> uncertain_share, bool utf8) {
     std::vector<Block> blocks;
     for (const ReportRow& row : rows) {
         RowKey key = row.key;
@@ -126,7 +155,7 @@ std::vector<Block> blocks_of(const std::vector<ReportRow>& rows, const std::vect
     }
     for (Block& block : blocks) {
         for (auto& [phase, section] : block.sections) {
-            nest(section, ranges, utf8);
+            nest(section, ranges, uncertain_share, utf8);
             block.host_ns += section.host_ns;
         }
     }
@@ -155,17 +184,17 @@ void widen(Layout& layout, const Section& section) {
 Layout fitted(Layout layout, std::size_t width) {
     auto& widths = layout.widths;
     for (std::size_t i = 0; i < kColumns; ++i) {
-        if (i != kUnwound || widths[i] > 0) widths[i] = std::max(widths[i], kTitles[i].size());
+        if (!is_optional(i) || widths[i] > 0) widths[i] = std::max(widths[i], columns_of(std::string(kTitles[i])));
     }
     const auto excess = [&] {
         // The title of a group needs as much as its only column.
-        if (widths[kInclusiveMean] == 0)
+        if (widths[kInclusiveMean] == 0 && widths[kInclusiveUncertainty] == 0)
             widths[kInclusiveMedian] = std::max(widths[kInclusiveMedian], kInclusive.size());
         layout.total = 2 + widths[kName];
         for (std::size_t i = kName + 1; i < kColumns; ++i) layout.total += widths[i] == 0 ? 0 : kGap + widths[i];
         return width == 0 || layout.total <= width ? 0 : layout.total - width;
     };
-    for (const Column column : {kSelfMean, kInclusiveMean}) {
+    for (const Column column : {kSelfMean, kInclusiveMean, kSelfUncertainty, kInclusiveUncertainty}) {
         if (excess() > 0) widths[column] = 0;
     }
     if (excess() > 0) {
@@ -213,6 +242,7 @@ std::string section_text(const Section& section, std::string_view phase, const L
     std::array<std::string, kColumns> titles;
     std::copy(kTitles.begin(), kTitles.end(), titles.begin());
     titles[kName] = printable(phase, utf8);
+    for (const Column column : {kInclusiveUncertainty, kSelfUncertainty}) titles[column] = utf8 ? "± " : "+- ";
     text += text_line(layout, titles, "", utf8);
     for (const Line& line : section.lines) {
         text += text_line(layout, line.cells, bar_of(line.share, layout.bar, utf8), utf8);
@@ -352,7 +382,7 @@ bool locale_is_utf8() {
 
 std::string table(const Collector& collector, const SessionSummary& session, unsigned width, bool utf8) {
     const std::vector<ReportRow> rows = report_rows(collector, RowDetail::kTable);
-    const std::vector<Block> blocks = blocks_of(rows, collector.ranges(), utf8);
+    const std::vector<Block> blocks = blocks_of(rows, collector.ranges(), session.uncertain_share, utf8);
     if (blocks.empty()) {
         const std::string text = fmt::format(
             "{} during the {:.1f} s{}", session.nothing_probed ? "Nothing was probed" : "No scope ended",

@@ -32,7 +32,8 @@ std::vector<std::string> with_output(std::vector<std::string> arguments, const s
         command.push_back("run");
         arguments.erase(arguments.begin());
     }
-    command.insert(command.end(), {"--output", output, "--fields=all"});
+    // Raw: these tests assert counts, and a calibration takes time. calibration_bpf_test.cpp is about corrected times.
+    command.insert(command.end(), {"--output", output, "--fields=all", "--raw"});
     command.insert(command.end(), arguments.begin(), arguments.end());
     return command;
 }

@@ -23,7 +23,7 @@ std::string marked_program(const std::string& name = "markers_target") {
 Report run_scenario(const std::string& scenario, const std::string& count, std::vector<std::string> options,
                     std::string* result = nullptr, const std::string& program = "markers_target") {
     const std::string output = scratch_file("markers.jsonl");
-    std::vector<std::string> command = {profiler_path(), "run", "--probe-map", kMap, "--output", output};
+    std::vector<std::string> command = {profiler_path(), "run", "--raw", "--probe-map", kMap, "--output", output};
     command.insert(command.end(), options.begin(), options.end());
     for (const std::string& word : {std::string("--"), marked_program(program), scenario, count})
         command.push_back(word);

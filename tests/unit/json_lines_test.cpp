@@ -156,9 +156,26 @@ TEST_F(Session, AllFieldsTellProcessesAndImplementationsApart) {
     const std::vector<std::string> lines = lines_of(json_lines(collector_, summary_, Fields::kAll));
     ASSERT_EQ(lines.size(), 8u);
     std::vector<std::string> keys = kUpstreamKeys;
-    for (const char* key : {"pid", "process_start_ns", "comm", "container", "implementation", "threads", "min", "max",
-                            "p90", "p99", "stddev", "raw_mean", "raw_median", "correction", "lost", "unwound",
-                            "exact_quantiles", "exact_count", "low_confidence"}) {
+    for (const char* key : {"pid",
+                            "process_start_ns",
+                            "comm",
+                            "container",
+                            "implementation",
+                            "threads",
+                            "min",
+                            "max",
+                            "p90",
+                            "p99",
+                            "stddev",
+                            "raw_mean",
+                            "raw_median",
+                            "correction",
+                            "uncertainty",
+                            "lost",
+                            "unwound",
+                            "exact_quantiles",
+                            "exact_count",
+                            "low_confidence"}) {
         keys.push_back(key);
     }
     for (const std::string& line : lines) EXPECT_EQ(keys_of(line), keys);
@@ -166,7 +183,8 @@ TEST_F(Session, AllFieldsTellProcessesAndImplementationsApart) {
               R"({"nodeid":"","operator":"add","backend":"cpu","phase":"warm","range":"submit","metric":"inclusive",)"
               R"("count":2,"unit":"ns","mean":75.0,"median":75.0,"pid":7,"process_start_ns":1,"comm":"python3",)"
               R"("container":"c0ffee","implementation":"0","threads":1,"min":50.0,"max":100.0,"p90":100.0,)"
-              R"("p99":100.0,"stddev":25.0,"raw_mean":75.0,"raw_median":75.0,"correction":null,"lost":5,"unwound":1,)"
+              R"("p99":100.0,"stddev":25.0,"raw_mean":75.0,"raw_median":75.0,"correction":null,"uncertainty":null,)"
+              R"("lost":5,"unwound":1,)"
               R"("exact_quantiles":true,"exact_count":true,"low_confidence":null})");
     EXPECT_EQ(Json::parse(lines[4])["pid"], 8);
     summary_.inexact_ranges.insert(2);
@@ -187,6 +205,42 @@ TEST_F(Session, RowsWithoutSamplesAreInAllFieldsOnly) {
     for (const char* field : {"mean", "median", "min", "max", "p90", "p99", "stddev", "raw_mean", "raw_median"}) {
         EXPECT_TRUE(submit[field].is_null()) << field;
     }
+}
+
+TEST(CorrectedSession, FiguresAreThoseWithoutTheProbes) {
+    Collector collector({{.name = "outer", .not_inside = {}}, {.name = "inner", .not_inside = {}}}, 1 << 20, true);
+    collector.add_site({0, "add", "cpu", "", {100, 900}});
+    collector.add_site({1, "add", "cpu", "", {50, 400}});
+    for (const std::uint64_t more : {0, 10}) {
+        CallTree tree;
+        tree.process = {7, 1};
+        tree.scopes = {{.site = 1, .id = 2, .parent = 1, .ending = 0, .start_ns = 0, .duration_ns = 60 + more},
+                       {.site = 0, .id = 1, .parent = 0, .ending = 0, .start_ns = 0, .duration_ns = 3500 + more}};
+        collector.add_tree(tree);
+    }
+    SessionSummary summary;
+    summary.uncertain_share = 0.05;
+    const std::vector<std::string> lines = lines_of(json_lines(collector, summary, Fields::kAll));
+    ASSERT_EQ(lines.size(), 4u);
+    const Json outer = Json::parse(lines[0]), outer_self = Json::parse(lines[1]), inner = Json::parse(lines[2]);
+    EXPECT_EQ(outer["median"], 3005);
+    EXPECT_EQ(outer["raw_median"], 3505);
+    EXPECT_EQ(outer["correction"], 500);
+    EXPECT_EQ(outer["uncertainty"], 25);
+    EXPECT_EQ(outer["low_confidence"], false);
+    EXPECT_EQ(outer_self["mean"], 2990);
+    EXPECT_EQ(inner["mean"], 15);
+    EXPECT_EQ(inner["low_confidence"], false);
+    EXPECT_EQ(Json::parse(lines_of(json_lines(collector, summary, Fields::kUpstream))[0])["mean"], 3005);
+
+    // Less than nothing is left of it: never without the mark.
+    CallTree short_one;
+    short_one.process = {8, 1};
+    short_one.scopes = {{.site = 1, .id = 1, .parent = 0, .ending = 0, .start_ns = 0, .duration_ns = 40}};
+    collector.add_tree(short_one);
+    const Json below = Json::parse(lines_of(json_lines(collector, summary, Fields::kAll)).at(4));
+    EXPECT_EQ(below["median"], -10);
+    EXPECT_EQ(below["low_confidence"], true);
 }
 
 TEST_F(Session, NothingMeasuredIsNoLine) {

@@ -91,6 +91,35 @@ TEST_F(Table, IsReadAtAGlance) {
 )");
 }
 
+TEST(CorrectedTable, SaysHowCertainItIs) {
+    Collector collector({{.name = "outer", .not_inside = {}}, {.name = "inner", .not_inside = {}}}, 1 << 20, true);
+    collector.add_site({0, "add", "cpu", "", {100, 900}});
+    collector.add_site({1, "add", "cpu", "", {50, 400}});
+    CallTree tree;
+    tree.process = {1234, 1};
+    tree.scopes = {{.site = 1, .id = 2, .parent = 1, .ending = 0, .start_ns = 0, .duration_ns = 55},
+                   {.site = 0, .id = 1, .parent = 0, .ending = 0, .start_ns = 0, .duration_ns = 3500}};
+    collector.add_tree(tree);
+    SessionSummary summary;
+    summary.uncertain_share = 0.1;
+    summary.duration_s = 5;
+    EXPECT_EQ(table(collector, summary, 0, false), R"(add | cpu   pid 1234, 1 thread
+  1 call, 3.0 us of host time
+
+  times in ns              inclusive                        self
+  warm     count  median  +-    mean  median  +-    mean   share
+  outer        1   3,000  50   3,000   2,995  45   2,995  99.8 %  ########################
+    inner      1       5   5?      5       5   5?      5   0.2 %
+
+1 call tree, 2 scopes in 5.0 s
+)");
+    // Uncertainties go after the means, and before anything else.
+    const std::string narrow = table(collector, summary, 52, false);
+    EXPECT_EQ(narrow.find("mean"), std::string::npos);
+    EXPECT_NE(narrow.find("5?"), std::string::npos);
+    EXPECT_EQ(table(collector, summary, 40, false).find("5?"), std::string::npos);
+}
+
 TEST_F(Table, NothingMeasuredIsSaid) {
     summary_.warnings = {"a warning"};
     EXPECT_EQ(table(collector_, summary_, 80, false),
