@@ -221,8 +221,10 @@ static long drop_if_dead(void *map, __u32 *step, __u32 *value, struct stack_walk
 	if (stack_pointer == walk->stack_pointer && walk->keep_equal)
 		return 1;
 	/* At an entry, a scope of the same frame is alive only if it has just jumped here. If what it jumped to had
-	 * scopes of its own, that are dead now, it is dead too. */
-	if (SAME_FRAME(stack_pointer, walk->stack_pointer) && has_jumped(state, depth) && !walk->dropped)
+	 * scopes of its own, that are dead now, it is dead too. So it is where an exception lands: what it jumped to
+	 * would call __cxa_begin_catch from further down. */
+	if (SAME_FRAME(stack_pointer, walk->stack_pointer) && has_jumped(state, depth) && !walk->dropped &&
+	    walk->ending != HOSTRANGE_ENDED_BY_EXCEPTION)
 		return 1;
 	if (!same_stack(walk->stack_pointer, stack_pointer)) {
 		COUNT(session_counters.other_stack);

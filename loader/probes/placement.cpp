@@ -155,7 +155,7 @@ private:
     // scope that must not be taken for dead.
     void add_jumps_away() {
         for (const ExitInstruction& exit : placement_.whole->code.exits) {
-            if (exit.kind != ExitInstruction::Kind::kTailJump) continue;
+            if (exit.kind != ExitInstruction::Kind::kTailJump || never_returns(surroundings_.callee_of(exit))) continue;
             Site added = site(SiteKind::kTailJump, exit.instruction);
             added.condition = exit.condition;
             added.continues = true;
@@ -168,12 +168,21 @@ private:
             add(site(SiteKind::kRet, exit.instruction));
             return;
         }
+        const Callee callee = surroundings_.callee_of(exit);
+        if (never_returns(callee)) return;
         Site added = site(SiteKind::kTailJump, exit.instruction);
         added.condition = exit.condition;
-        const Callee callee = surroundings_.callee_of(exit);
         added.continues = callee.probed || follow(callee);
         if (!added.continues) left_to.insert(callee.name);
         add(std::move(added));
+    }
+
+    // Most often the part of a function that throws, split off, in a file without symbols: only an exception ends the
+    // scope then, as if its code had not been split.
+    bool never_returns(const Callee& callee) {
+        if (callee.probed || callee.group == nullptr) return false;
+        const FunctionCode& code = surroundings_.reader.read(*callee.group).code;
+        return code.exits.empty() && code.problem.empty() && code.unresolved_jumps.empty() && !code.runs_past_end;
     }
 
     // Places the ends of a function that is not probed itself but jumped to. False if they are not all known.

@@ -198,7 +198,8 @@ INSTANTIATE_TEST_SUITE_P(
              {{"outer", 200, 200}, {"ping", 600, 600}, {"pong", 600, 600}}},
         Case{"TailCallException",
              {"tail_calls", "exception", "500"},
-             {{"catching_outer", 500, 500}, {"throwing_front", 500, 250, 250}, {"throwing_back", 500, 250, 250}}}),
+             {{"catching_outer", 500, 500}, {"throwing_front", 500, 250, 250}, {"throwing_back", 500, 250, 250}}},
+        Case{"TailCallUnprobedThrows", {"tail_calls", "unprobed", "500"}, {{"bare_front", 500, 250, 250}}}),
     [](const auto& info) { return info.param.name; });
 
 // A uretprobe of a function that jumps away fires when what it jumped to returns.

@@ -222,7 +222,7 @@ TEST(Plan, FollowsTailJumpsIntoProbedFunctions) {
     // Where nothing has a name any more, a part that throws must not look like a return.
     const FilePlan unnamed = plan(map_of({range("a", {"^jump_to_unnamed"})}), kFunctions);
     EXPECT_EQ(kinds(unnamed, "jump_to_unnamed"), "entry callee JUMP ret");
-    EXPECT_EQ(kinds(unnamed, "jump_to_unnamed_that_throws"), "entry JUMP ret");
+    EXPECT_EQ(kinds(unnamed, "jump_to_unnamed_that_throws"), "entry ret");
 
     // The callee is in this file, or in another one that some range of the map names.
     ProbeMap map = map_of({range("a", {jumps}), range("b", {"^elsewhere$", "^imported_f"})});

@@ -26,6 +26,11 @@
 //   exception    catching_outer     n              n
 //                throwing_front     n              0         n                     ends with throwing_back, so odd of
 //                throwing_back      n              even              odd           its scopes end by exception
+//   unprobed     bare_front         n              0         n                     ends with a function without a
+//   range,
+//                                                                                  so odd of its scopes by exception;
+//                                                                                  the next is entered in the same
+//                                                                                  frame
 
 #include <stdexcept>
 
@@ -94,6 +99,16 @@ PROBED unsigned throwing_front(int i) {
     return throwing_back(i);
 }
 
+// As throwing_back, but not in the probe map.
+PROBED unsigned unprobed_back(int i) {
+    if (is_odd(i)) throw std::runtime_error("thrown by unprobed_back");
+    return stir(i);
+}
+
+PROBED unsigned bare_front(int i) {
+    return unprobed_back(i);
+}
+
 PROBED unsigned outer(int i, Step step) {
     return stir(step(i));
 }
@@ -130,6 +145,19 @@ void run_exception(const Arguments& arguments) {
     hard_cases::print_done("checksum=%u", sum);
 }
 
+// One frame that catches and calls again.
+void run_unprobed(const Arguments& arguments) {
+    unsigned sum = 0;
+    for (int i = 0; i < arguments.repetitions; i++) {
+        try {
+            sum += target::bare_front(i);
+        } catch (const std::exception&) {
+            sum += stir(i);
+        }
+    }
+    hard_cases::print_done("checksum=%u", sum);
+}
+
 constexpr hard_cases::Mode kModes[] = {
     {"same_file", run<target::front>},
     {"plt", run<target::remote_front>},
@@ -138,6 +166,7 @@ constexpr hard_cases::Mode kModes[] = {
     {"chain", run<target::chain_first>},
     {"mutual", run_mutual},
     {"exception", run_exception},
+    {"unprobed", run_unprobed},
 };
 
 }  // namespace
