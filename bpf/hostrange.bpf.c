@@ -6,6 +6,10 @@
  *
  * The sections say uprobe, which is attached by perf events. Where the kernel has uprobe_multi links (6.6) the loader
  * sets that attach type before it loads the same programs.
+ *
+ * Functions that are not inlined are global: the kernel verifies those once. Static ones it verifies anew at every
+ * call, and how soon it sees that it has been there differs from build to build: scope_steps exceeded the million steps
+ * it allows on one build of 6.18 and not on another.
  */
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
@@ -52,7 +56,7 @@ static __always_inline void begin_tree(struct thread_state *state)
 }
 
 /* Where scopes may be open whose frames are gone. */
-static __noinline int enter_slowly(__u64 stack_pointer)
+__noinline int enter_slowly(__u64 stack_pointer)
 {
 	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_ABANDONED};
 	struct thread_state *state = current_state();
@@ -164,7 +168,7 @@ static __always_inline void end_found(struct thread_state *state, struct stack_w
 }
 
 /* Where the innermost scope is not the one that ends. */
-static __noinline int exit_slowly(__u64 cookie, __u64 stack_pointer, __u64 now_ns)
+__noinline int exit_slowly(__u64 cookie, __u64 stack_pointer, __u64 now_ns)
 {
 	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_ABANDONED, .keep_equal = 1};
 	__u8 flags = HOSTRANGE_COOKIE_FLAGS(cookie);
@@ -232,7 +236,7 @@ static __noinline int exit_slowly(__u64 cookie, __u64 stack_pointer, __u64 now_n
 }
 
 /* A scope has ended whose stack pointer is also that of functions that jumped here. */
-static __noinline int end_tailed(__u64 stack_pointer, __u64 now_ns)
+__noinline int end_tailed(__u64 stack_pointer, __u64 now_ns)
 {
 	struct stack_walk walk = {};
 	struct thread_state *state = current_state();

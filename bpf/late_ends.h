@@ -54,7 +54,7 @@ static long find_finished(void *map, __u32 *step, __u32 *value, struct late_end 
 }
 
 /* Ends a scope that lies in `open` as one taken for dead. */
-static __noinline int end_late(__u32 index, __u64 now_ns)
+__noinline int end_late(__u32 index, __u64 now_ns)
 {
 	struct hostrange_scope ended = {.id = 1, .ending = HOSTRANGE_ENDED_LATE};
 	struct thread_state *state = current_state();

@@ -180,7 +180,7 @@ int marker(struct pt_regs *ctx)
 }
 
 /* The number of a range's name; the first time, the name is sent. */
-static __noinline __u32 number_of_name(__u64 address)
+__noinline __u32 number_of_name(__u64 address)
 {
 	struct thread_state *state = current_state();
 	struct marker_name name = {.address = address};
@@ -211,7 +211,7 @@ static __noinline __u32 number_of_name(__u64 address)
 	return state->name_number = number;
 }
 
-static __noinline int begin_detached(__u32 site, __u64 name, __u64 token)
+__noinline int begin_detached(__u32 site, __u64 name, __u64 token)
 {
 	struct detached_key key = {.token = token, .process_id = bpf_get_current_pid_tgid() >> 32};
 	struct detached_scope scope = {.site = site, .name = name}, *known;
@@ -235,7 +235,7 @@ static __noinline int begin_detached(__u32 site, __u64 name, __u64 token)
 	return 0;
 }
 
-static __noinline int end_detached(__u32 site, __u64 token, __u64 now_ns)
+__noinline int end_detached(__u32 site, __u64 token, __u64 now_ns)
 {
 	struct detached_key key = {.token = token, .process_id = bpf_get_current_pid_tgid() >> 32};
 	struct detached_scope *scope = bpf_map_lookup_elem(&detached_scopes, &key), ended;
@@ -283,7 +283,7 @@ int marker_range_begin(struct pt_regs *ctx)
 }
 
 /* Where the innermost scope is not the one that ends. */
-static __noinline int end_range_slowly(__u64 cookie, __u64 key, __u64 stack_pointer, __u64 now_ns)
+__noinline int end_range_slowly(__u64 cookie, __u64 key, __u64 stack_pointer, __u64 now_ns)
 {
 	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_ABANDONED};
 	struct thread_state *state = current_state();

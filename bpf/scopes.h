@@ -10,7 +10,7 @@
 #define HOSTRANGE_SCOPES_H
 
 /* The number of a name, in markers.h. */
-static __noinline __u32 number_of_name(__u64 address);
+__noinline __u32 number_of_name(__u64 address);
 
 /* ---- committing */
 

@@ -62,7 +62,7 @@ static __always_inline bool is_taken(__u32 condition, __u64 processor_flags)
 }
 
 /* Opens a scope; 1 if it did. It begins when all steps have been taken. */
-static __noinline int open_in_steps(__u64 cookie, __u64 stack_pointer, __u64 now_ns)
+__noinline int open_in_steps(__u64 cookie, __u64 stack_pointer, __u64 now_ns)
 {
 	struct stack_walk walk = {.ending = HOSTRANGE_ENDED_ABANDONED};
 	__u8 flags = HOSTRANGE_COOKIE_FLAGS(cookie);
@@ -123,7 +123,7 @@ static __noinline int open_in_steps(__u64 cookie, __u64 stack_pointer, __u64 now
 	return 1;
 }
 
-static __noinline int end_point(__u64 cookie, __u64 now_ns)
+__noinline int end_point(__u64 cookie, __u64 now_ns)
 {
 	struct thread_state *state = current_state();
 	struct stack_walk walk = {};
