@@ -79,7 +79,8 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
         ->type_name("TIME");
     app.add_option("-o,--output", options.output,
                    "Write JSON lines to FILE and the sidecar to FILE.meta.json; - for JSON lines on stdout")
-        ->type_name("FILE");
+        ->type_name("FILE")
+        ->check([](const std::string& name) { return std::string(name.empty() ? "a file name is missing" : ""); });
     add_choice(app, "--fields", options.fields, kFields, "Fields of the JSON lines: upstream (ten), all")
         ->type_name("SET");
     app.add_flag("--raw", options.raw, "Times as measured: what the probes themselves cost is not taken out");

@@ -56,7 +56,10 @@ Failure nothing_found(const ProbeMap& map, const std::string& whom, const std::v
             ExitCode::kNoFunction,
             fmt::format("{} maps files of the probe map, but none of their functions can be probed: {}", whom, mapped),
             stripped ? "use a library with its symbol table (not stripped), or a probe map for what it exports"
-                     : fmt::format("compare the patterns in {} with `nm -C FILE`", map.path));
+                     : fmt::format(
+                           "`hostrange-bpf probes` with the same options shows which functions come near the patterns "
+                           "in {}",
+                           map.path));
     }
     std::vector<std::string> patterns;
     for (const TargetDefinition& target : map.targets) {

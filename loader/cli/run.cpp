@@ -167,7 +167,7 @@ int profile_command(const ProfileOptions& options) {
     }
     profile.report(duration_s);
     if (!ended) {
-        tell("hostrange-bpf: the report is written; `{}` (process {}) goes on unprobed\n", options.command[0], process);
+        tell("hostrange-bpf: the report is made; `{}` (process {}) goes on unprobed\n", options.command[0], process);
         unblock_ending_signals();
         while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
         }

@@ -2,6 +2,7 @@
 #include "loader/cli/target_process.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -58,7 +59,9 @@ Failure unreadable_process(pid_t process, int error) {
         return Failure(ExitCode::kOtherUser,
                        fmt::format("the memory map of process {} ({}), of user {}, cannot be opened", process,
                                    description->comm, description->user),
-                       "run it with sudo, or with CAP_SYS_PTRACE too");
+                       geteuid() == 0
+                           ? "not even root may here: in a container, give it CAP_SYS_PTRACE and the host's pids"
+                           : "run it with sudo, or with CAP_SYS_PTRACE too");
     }
     return Failure(ExitCode::kInternal,
                    fmt::format("reading the memory map of process {}: {}", process, std::strerror(error)),
